@@ -1,0 +1,541 @@
+//! The kernel contract: what the reactor may ask of a kernel, and what each answer promises.
+//!
+//! > **A notice says that something may be done. Doing it is a call that has ended when it returns. Nothing but a spawn
+//! > and a watch outlives its call, and a watch owns no memory.**
+//!
+//! Descriptors live in the kernel object, in a table keyed by slot; the reactor knows tokens only. Notices are hints, the
+//! facts come from the calls. A stale token (its sequence is not the one in the table) does nothing anywhere.
+//! `tests/contract.rs` has a test per promise and runs it on every kernel.
+
+pub mod linux;
+pub mod plan;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
+
+use crate::capture::Block;
+use crate::error::{Errno, SpawnError};
+use crate::limits;
+use crate::time::Ns;
+use crate::token::{Token, What};
+use crate::words::{Backend, Exit, ExitSource, Holder, Signal, Survivor};
+use arrayvec::ArrayVec;
+use plan::Plan;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// Keeps the trait closed: its contract is not one that can be kept from outside.
+pub(crate) mod sealed {
+    /// Only the kernels of this crate have it.
+    pub trait Sealed {}
+}
+
+/// One thing that may have happened. A hint, never a fact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// How the spawn went is known.
+    Outcome(Token),
+    /// The leader may have ended.
+    Exit(Token),
+    /// A watched group member has ended.
+    MemberGone(Token),
+    /// `cgroup.events` may have changed.
+    CgroupChanged(Token),
+    /// stdin may take bytes, or has no reader any more.
+    Writable(Token),
+    /// Bytes, end of file or an error may be there.
+    Readable(Token),
+    /// A waker was used.
+    Woken,
+}
+
+impl Notice {
+    /// Its place in the order in which notices are served: outcomes, exits, members, cgroups, stdin, bytes, wake-ups.
+    pub const fn rank(self) -> usize {
+        match self {
+            Notice::Outcome(_) => 0,
+            Notice::Exit(_) => 1,
+            Notice::MemberGone(_) => 2,
+            Notice::CgroupChanged(_) => 3,
+            Notice::Writable(_) => 4,
+            Notice::Readable(_) => 5,
+            Notice::Woken => 6,
+        }
+    }
+}
+
+/// Filled by [`Kernel::wait`]; a fixed capacity of [`limits::NOTICES`], never grows.
+#[derive(Debug, Default)]
+pub struct Notices {
+    list: Vec<Notice>,
+    /// The capacity was used up: ask again before sleeping and before any timer.
+    pub more: bool,
+}
+
+impl Notices {
+    /// An empty list with its whole capacity.
+    pub fn new() -> Notices {
+        Notices { list: Vec::with_capacity(limits::NOTICES), more: false }
+    }
+
+    /// Adds one; `false` (and `more` set) when the list is full.
+    pub fn push(&mut self, notice: Notice) -> bool {
+        if self.list.len() >= limits::NOTICES {
+            self.more = true;
+            return false;
+        }
+        self.list.push(notice);
+        true
+    }
+
+    /// Puts them in the order of [`Notice::rank`], stable within a rank. Allocates nothing.
+    pub fn sort(&mut self) {
+        // `sort_by_key` may allocate; an unstable sort by (rank, place) cannot tell equal ranks apart, and need not:
+        // notices are hints, and within a rank their order carries no meaning.
+        self.list.sort_unstable_by_key(|n| n.rank());
+    }
+
+    /// All of them.
+    pub fn as_slice(&self) -> &[Notice] {
+        &self.list
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// None.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Room for one more?
+    pub fn is_full(&self) -> bool {
+        self.list.len() >= limits::NOTICES
+    }
+
+    /// Empties it.
+    pub fn clear(&mut self) {
+        self.list.clear();
+        self.more = false;
+    }
+}
+
+/// One read. It owns its blocks for the call; the reactor moves them in and takes them back.
+#[derive(Debug)]
+pub struct ReadOp {
+    /// Which stream.
+    pub stream: Token,
+    /// The stream's last block and how full it is: filled first.
+    pub room: Option<(Block, u32)>,
+    /// An empty block: filled second.
+    pub spare: Block,
+    /// [`Got::Unasked`] before, anything else after.
+    pub got: Got,
+}
+
+/// What a read brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Got {
+    /// `n` bytes: room first, then spare.
+    Data {
+        /// How many, at least 1.
+        n: usize,
+        /// More may be there, and no notice is owed. Not hot: the next byte, end of file or error makes a notice.
+        hot: bool,
+    },
+    /// Nothing there; a notice is owed.
+    Empty,
+    /// Every write end is closed.
+    End,
+    /// Never EAGAIN or EINTR.
+    Failed(Errno),
+    /// The token is stale or closed.
+    Unasked,
+}
+
+/// Reads that are done in one call.
+pub type Batch = ArrayVec<ReadOp, { limits::BATCH }>;
+
+/// How long a wait may sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// Not at all.
+    Peek,
+    /// Until this time at the latest.
+    At(Ns),
+    /// For as long as nothing happens.
+    Forever,
+    /// Until the outcome of this spawn is known (or this time): looks at nothing else and takes no notices.
+    Outcome(Token, Option<Ns>),
+}
+
+/// How the end of a member is learnt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberWatch {
+    /// By a pidfd each.
+    ByPidfd,
+    /// By looking again.
+    ByLooking,
+}
+
+/// What this kernel, in this process, can do: found once, by trying, when the loop is built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Caps {
+    /// The poll set in use.
+    pub backend: Backend,
+    /// Why this one: `"epoll was asked for"`, `"io_uring refused: Operation not permitted (EPERM)"`.
+    pub backend_why: String,
+    /// How exits are learnt.
+    pub exit: ExitSource,
+    /// Why so.
+    pub exit_why: String,
+    /// clone3(2) (Linux 5.3).
+    pub clone3: bool,
+    /// CLONE_PIDFD (Linux 5.2).
+    pub pidfd_from_clone: bool,
+    /// pidfd_open(2) (Linux 5.3).
+    pub pidfd_open: bool,
+    /// pidfd_send_signal(2) (Linux 5.1).
+    pub pidfd_signal: bool,
+    /// PIDFD_SIGNAL_PROCESS_GROUP (Linux 6.9).
+    pub group_signal: bool,
+    /// PIDFD_GET_INFO with PIDFD_INFO_EXIT (Linux 6.15).
+    pub exit_info: bool,
+    /// close_range(2) (Linux 5.9).
+    pub close_range: bool,
+    /// pwritev2(2) with RWF_NOSIGNAL (Linux 6.18).
+    pub nosignal_write: bool,
+    /// How the end of a member is learnt.
+    pub members: MemberWatch,
+}
+
+impl Caps {
+    /// A description with nothing but the backend and the exit source: the rest is refused.
+    pub fn bare(backend: Backend, exit: ExitSource) -> Caps {
+        Caps {
+            backend,
+            backend_why: String::new(),
+            exit,
+            exit_why: String::new(),
+            clone3: false,
+            pidfd_from_clone: false,
+            pidfd_open: false,
+            pidfd_signal: false,
+            group_signal: false,
+            exit_info: false,
+            close_range: false,
+            nosignal_write: false,
+            members: MemberWatch::ByLooking,
+        }
+    }
+}
+
+/// A child that exists, and leads a group of its own. Whether it executes its program is told by [`Kernel::outcome`].
+#[derive(Debug)]
+pub struct Born<Raw> {
+    /// Its process id, and its group's.
+    pub pid: u32,
+    /// The write end of a stdin that the host wants to own.
+    pub stdin: Option<Raw>,
+    /// The read end of a stdout that the host wants to own.
+    pub stdout: Option<Raw>,
+    /// The read end of a stderr that the host wants to own.
+    pub stderr: Option<Raw>,
+    /// The wall clock at the clone.
+    pub started_at: SystemTime,
+}
+
+/// How a spawn went.
+#[derive(Clone, Debug)]
+pub enum SpawnOutcome {
+    /// exec has succeeded (or the child was killed before it: its exit says the rest).
+    Started,
+    /// A step failed. The child has ended or is about to: an `Exit` notice follows, and it is collected like any other.
+    Failed(SpawnError),
+    /// Not known yet.
+    NotYet,
+}
+
+/// A wait that cannot be done any more: the loop's own end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitError {
+    /// The poll set failed.
+    Failed(Errno),
+    /// This process is a forked copy of the one that made the loop.
+    Forked,
+}
+
+/// What a write to a stdin came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrote {
+    /// So many bytes went in, at least one.
+    Took(usize),
+    /// Nothing fits; a `Writable` notice is owed.
+    Full,
+    /// Nobody will read it (EPIPE). No signal was raised.
+    NoReader,
+    /// Anything else.
+    Failed(Errno),
+}
+
+/// What becomes of a child that is collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// It is reaped.
+    No,
+    /// It is looked at only, and its number stays reserved.
+    Zombie,
+}
+
+/// How a leader ended, and what it used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExitInfo {
+    /// How it ended.
+    pub exit: Exit,
+    /// What it used; `None` when the status was not ours to collect.
+    pub usage: Option<Usage>,
+}
+
+/// What a child used (getrusage(2)), its own waited-for children included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Usage {
+    /// CPU time in user mode.
+    pub user: Duration,
+    /// CPU time in the kernel.
+    pub system: Duration,
+    /// Peak resident memory in KiB; `None` unless it is above the host's own peak at the spawn, since the kernel folds
+    /// the spawner's peak into the child's at exec.
+    pub max_rss_kib: Option<u64>,
+}
+
+impl Usage {
+    /// Puts one together.
+    pub fn new(user: Duration, system: Duration, max_rss_kib: Option<u64>) -> Usage {
+        Usage { user, system, max_rss_kib }
+    }
+}
+
+/// The answer to [`Kernel::collect`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Collected {
+    /// A spurious notice; the watch stays armed.
+    NotYet,
+    /// It has ended.
+    Ended(ExitInfo),
+    /// Somebody else reaped it, and the kernel keeps no status.
+    Lost,
+}
+
+/// The answer to [`Kernel::signal`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Signalled {
+    /// Sent to at least one process of the group.
+    Sent,
+    /// There is nobody in the group. Certain.
+    Empty,
+    /// Every process that is left refused it (EPERM).
+    Denied,
+    /// There is no way that is certain to reach ours alone: nothing was sent.
+    NoWay,
+}
+
+/// The answer to [`Kernel::probe`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Probe {
+    /// Nobody is left. Certain.
+    Empty,
+    /// Somebody is left; perhaps zombies only.
+    Alive,
+    /// The kept zombie hides the answer.
+    Cannot,
+}
+
+/// A process found in a group: who it is, and what makes it certain that a number still means the same process.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Member {
+    /// What is told of it.
+    pub who: Survivor,
+    /// Its start time in clock ticks since boot (proc_pid_stat(5), field 22).
+    pub start: u64,
+}
+
+/// One look through /proc (or `cgroup.procs`) that serves every generation that waits for one. The kernel object keeps
+/// the place in the middle; a new `id` begins a new look.
+#[derive(Debug, Default)]
+pub struct Scan {
+    /// Which look this is.
+    pub id: u64,
+    /// Generations whose living members are wanted.
+    pub members: Vec<Token>,
+    /// Generations whose pipes' holders are wanted (streams that are still open).
+    pub holders: Vec<Token>,
+    /// Processes to look at in one slice, at most.
+    pub budget: usize,
+    /// What this slice found. Emptied by the caller.
+    pub found: Vec<Found>,
+}
+
+/// Something that a scan found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A living member of this generation's group (a zombie with one thread is not).
+    Member(Token, Member),
+    /// A holder of an open captured stream of this generation, the leader excepted. Once per process.
+    Holder(Token, Holder),
+}
+
+/// The answer to [`Kernel::scan`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanStep {
+    /// Ask again for the next slice.
+    More,
+    /// One pass over all processes has ended.
+    Done {
+        /// Nothing was refused or missed.
+        complete: bool,
+    },
+}
+
+/// What becomes of what a generation still has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Release {
+    /// Everything is closed.
+    Close,
+    /// Process and pipes go to the host.
+    HandOver,
+    /// A leader that never ended, or pipes of kept work, stay with the kernel object: it reaps the one, and reads the
+    /// others and throws away, without ever telling the reactor.
+    Linger,
+}
+
+/// What [`Kernel::release`] hands over.
+#[derive(Debug)]
+pub struct Released<Raw> {
+    /// The leader's process id.
+    pub pid: u32,
+    /// Its pidfd, where there is one.
+    pub pidfd: Option<Raw>,
+    /// The write end of stdin, if it was still open.
+    pub stdin: Option<Raw>,
+    /// The read end of stdout, if it was still open.
+    pub stdout: Option<Raw>,
+    /// The read end of stderr, if it was still open.
+    pub stderr: Option<Raw>,
+}
+
+impl<Raw> Default for Released<Raw> {
+    fn default() -> Self {
+        Released { pid: 0, pidfd: None, stdin: None, stdout: None, stderr: None }
+    }
+}
+
+/// Wakes a loop that sleeps.
+pub trait Wake {
+    /// From any thread, any number of times: at least one [`Notice::Woken`] follows.
+    fn wake(&self);
+}
+
+/// The questions a reactor may ask. Sealed: the kernels are `Linux` and, with the feature `sim`, `Sim`.
+///
+/// No policy, no state machine, no time limit of its own, no log line above DEBUG.
+pub trait Kernel: sealed::Sealed {
+    /// What a host gets for a stream it wants to own: `OwnedFd` on Linux.
+    type Raw;
+    /// Wakes this kernel's wait.
+    type Waker: Wake + Clone + Send + Sync + 'static;
+
+    /// What it can do.
+    fn caps(&self) -> &Caps;
+
+    /// Monotonic time since the kernel object was made.
+    fn now(&mut self) -> Ns;
+
+    /// Starts a child. Returns once the process exists, not once it has executed its program.
+    ///
+    /// Either `Ok`: the child leads a group of its own already (parent and child both call setpgid), every pipe end has an
+    /// owner, everything is watched, and exactly one `Outcome` becomes known. Or `Err`, and nothing is left: no process,
+    /// descriptor, watch, stack or table entry. `generation` is its token with [`What::Spawn`].
+    fn spawn(&mut self, plan: &Arc<Plan>, generation: Token) -> Result<Born<Self::Raw>, SpawnError>;
+
+    /// How the spawn went. The kernel gives `Outcome` before `Exit` and before any byte of the same generation.
+    fn outcome(&mut self, generation: Token) -> SpawnOutcome;
+
+    /// Sleeps until something may be done, `until` has come, or a signal interrupts. Fills `out` (cleared first), in
+    /// the order of [`Notice::rank`].
+    ///
+    /// Peek never sleeps. At(t) returns at t or later when nothing happens, at most 1 ms and scheduling late. EINTR is `Ok`
+    /// with nothing. Notices that did not fit are given by the next wait (`out.more`).
+    fn wait(&mut self, until: Until, out: &mut Notices) -> Result<(), WaitError>;
+
+    /// Reads each stream of the batch once, without blocking, at most the room given. EINTR is retried.
+    ///
+    /// After the leader was collected as ended, every byte it wrote, and the end of file if nobody else holds the pipe,
+    /// is there for the next read.
+    fn read(&mut self, batch: &mut Batch);
+
+    /// Writes to a fed stdin without blocking. EPIPE never becomes a signal in the host.
+    fn write(&mut self, stdin: Token, bytes: &[u8]) -> Wrote;
+
+    /// Ends a stream, a member watch or the exit watch: watch first, then descriptor. Idempotent. When it returns, a closed
+    /// read end is closed for the writer too (EPIPE).
+    fn close(&mut self, what: Token);
+
+    /// Asks whether the leader has ended. Only this child is asked for, by pidfd or pid.
+    fn collect(&mut self, generation: Token, keep: Keep) -> Collected;
+
+    /// Signals the whole group, through ways that are certain to reach nobody else: the leader's pidfd with the group flag;
+    /// the group's number while the leader is not reaped; the pidfds of verified members.
+    fn signal(&mut self, generation: Token, signal: Signal) -> Signalled;
+
+    /// Signals the leader alone, if it has not been reaped.
+    fn signal_leader(&mut self, generation: Token, signal: Signal) -> Signalled;
+
+    /// Is anything left in the group? One call.
+    fn probe(&mut self, generation: Token) -> Probe;
+
+    /// One slice of a scan, at most `scan.budget` processes. What it found is in `scan.found`.
+    fn scan(&mut self, scan: &mut Scan) -> ScanStep;
+
+    /// From now on a [`Notice::MemberGone`] with `token` comes when this member ends. `token` is the generation's with
+    /// [`What::Member`]. EMFILE and a missing pidfd_open are answers; ESRCH means that it has ended already.
+    fn watch(&mut self, member: &Member, token: Token) -> Result<(), Errno>;
+
+    /// The generation is over for the reactor.
+    fn release(&mut self, generation: Token, how: Release) -> Released<Self::Raw>;
+
+    /// For foreign loops that watch the descriptor alone: makes it readable at `at`.
+    fn alarm(&mut self, at: Option<Ns>);
+
+    /// Wakes a wait from any thread.
+    fn waker(&self) -> Self::Waker;
+}
+
+/// True when a token names something that [`Kernel::read`] reads.
+pub const fn is_output(token: Token) -> bool {
+    matches!(token.what(), What::Output(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::token::Slot;
+
+    #[test]
+    fn notices_come_exits_first_and_never_beyond_their_capacity() {
+        let token = Token::new(Slot(1), 1, What::Exit);
+        let mut notices = Notices::new();
+        for _ in 0..limits::NOTICES - 1 {
+            assert!(notices.push(Notice::Readable(token)));
+        }
+        assert!(notices.push(Notice::Exit(token)));
+        assert!(!notices.more);
+        assert!(!notices.push(Notice::Woken));
+        assert!(notices.more);
+        notices.sort();
+        assert_eq!(notices.as_slice()[0], Notice::Exit(token));
+        assert_eq!(notices.len(), limits::NOTICES);
+    }
+}

@@ -1,0 +1,164 @@
+//! The life of a generation: four small machines, pure.
+//!
+//! ```text
+//!               Input (one at a time)                       Effects (carried out in order, before the next input;
+//!                    |                                                their answers are inputs)
+//!                    v
+//!  Life::handle(now, input) --> drain --> group --> stop --> settle --> close?      facts go round until there is none
+//! ```
+//!
+//! Time is an argument. No clock, descriptor, environment or static is read here.
+
+pub mod policy;
+pub mod report;
+
+use crate::kernel::{ExitInfo, Member, Probe, Release, Signalled};
+use crate::time::Ns;
+use crate::words::{Holder, Signal, Stream};
+use arrayvec::ArrayVec;
+use policy::StopPolicy;
+use report::{StopReason, StreamEnd};
+
+/// What can happen to a generation.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// exec has succeeded. Exactly one of this and the next, before any other input from the kernel.
+    Started,
+    /// The spawn has failed.
+    StartFailed,
+    /// So many bytes (more than zero) were read and stored.
+    Bytes(Stream, u64),
+    /// A stream has ended; once per stream. `Closed` when the host asked for it.
+    Ended(Stream, StreamEnd),
+    /// Answer to [`Effect::Sweep`]: every open stream was read until it was empty, had ended, or its pipe's capacity was read.
+    Swept,
+    /// The leader has ended.
+    Exit(ExitInfo),
+    /// Answer to [`Effect::Probe`].
+    Probed(Probe),
+    /// Answer to [`Effect::Scan`]: who of the group is alive; whether two passes in a row agreed.
+    Members(&'a [Member], bool),
+    /// A watched member has ended.
+    MemberGone,
+    /// A member could not be watched.
+    WatchFailed,
+    /// The cgroup's events have changed.
+    CgroupChanged,
+    /// Answer to [`Effect::Signal`].
+    Signalled(Signalled),
+    /// Answer to [`Effect::FindHolders`]: who, and whether the list is complete.
+    Holders(&'a [Holder], bool),
+    /// The host holds back this stream's bytes: it is not read, and the idle clock stands.
+    Paused(Stream),
+    /// It is read again.
+    Resumed(Stream),
+    /// stdin has been closed (or there never was one to feed: then this does not come).
+    StdinClosed,
+    /// Somebody wants it stopped. The leader was collected first.
+    Stop(StopPolicy, StopReason),
+    /// The same, with SIGKILL at once.
+    Kill(StopReason),
+    /// The host lets it go. Only if [`Life::can_detach`](crate::lifecycle) says so.
+    Detach,
+    /// The loop is being dropped.
+    Abandon,
+    /// A timer has come due.
+    Due(Timer),
+}
+
+/// The timers of a generation. Each is armed only by the state that owns it, and gone when that state is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Timer {
+    /// The run has taken too long.
+    RunLimit,
+    /// No byte for too long after the exit.
+    DrainIdle,
+    /// Too long after the exit.
+    DrainLimit,
+    /// The grace between the stop's signal and SIGKILL is over.
+    StopGrace,
+    /// SIGKILL has had no effect for too long.
+    StuckAfter,
+    /// A survivor counts as background work from now on.
+    BackgroundGrace,
+    /// Background work has been waited for long enough.
+    BackgroundWait,
+    /// Time to look again at members that cannot be watched.
+    GroupLook,
+}
+
+impl Timer {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Timer; 8] = [
+        Timer::RunLimit,
+        Timer::DrainIdle,
+        Timer::DrainLimit,
+        Timer::StopGrace,
+        Timer::StuckAfter,
+        Timer::BackgroundGrace,
+        Timer::BackgroundWait,
+        Timer::GroupLook,
+    ];
+}
+
+/// What the host is told, in the order in which it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Happening {
+    /// exec has succeeded.
+    Started,
+    /// The spawn has failed, and its process is gone.
+    SpawnFailed,
+    /// The leader has ended.
+    Exited,
+    /// The verdict, of either kind; a timed-out drain's holders are known. With `warn` the WARN line is due, once.
+    Drained {
+        /// Bounds idle and limit only.
+        warn: bool,
+    },
+    /// Background work is waited for.
+    BackgroundWait,
+    /// Background work is settled.
+    Settled,
+    /// Nothing is left; the report is final.
+    Closed,
+}
+
+/// What is to be done, in order, before the next input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Read every open stream until it is empty or ended; answer `Bytes`, `Ended`, then `Swept`. May take several turns.
+    Sweep,
+    /// What stderr has brought so far are the last words; what comes from now on is late.
+    Mark,
+    /// Ask the kernel whether anything is left; answer `Probed`.
+    Probe,
+    /// Look for the members; answer `Members` in a later turn.
+    Scan,
+    /// Watch the members (`Life::members`), at most `limits::WATCHED`, all older watches replaced; answer `WatchFailed` once if
+    /// one or more could not be watched, `MemberGone` if one had ended already.
+    Watch,
+    /// No member is watched any more.
+    UnwatchAll,
+    /// Look for the holders of the open streams; answer `Holders` in a later turn, within `limits::HOLDER_TIME`.
+    FindHolders,
+    /// Close this stream's read end.
+    Close(Stream),
+    /// Close stdin, whatever is still to be written.
+    CloseStdin,
+    /// Send it to the whole group; answer `Signalled`.
+    Signal(Signal),
+    /// Arm (or re-arm) a timer.
+    Arm(Timer, Ns),
+    /// Cancel a timer; it need not be armed.
+    Cancel(Timer),
+    /// Reap the leader that was kept as a zombie.
+    Reap,
+    /// Give back what the kernel object still has.
+    Release(Release),
+    /// Tell the host.
+    Tell(Happening),
+}
+
+/// What one input led to.
+pub type Effects = ArrayVec<Effect, 32>;

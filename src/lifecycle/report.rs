@@ -1,0 +1,250 @@
+//! What the host is told. The fields are those of the JSON report, schema 1; with the feature `serde` a [`Report`]
+//! serializes to exactly that.
+
+use crate::error::{Errno, SpawnError};
+use crate::kernel::Usage;
+use crate::lifecycle::policy::DrainPolicy;
+use crate::words::{Backend, Exit, ExitSource, Holder, Outcome, Signal, Survivor};
+use std::time::{Duration, SystemTime};
+
+/// How the drain ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum Verdict {
+    /// End of file (or an error) on every captured stream.
+    Drained,
+    /// A bound passed first, or a stop ended it.
+    DrainTimedOut,
+    /// The leader never ended (stuck): there is no verdict.
+    Unfinished,
+}
+
+/// What ended the drain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum EndedBy {
+    /// Every captured stream ended.
+    Eof,
+    /// The idle bound.
+    Idle,
+    /// The limit.
+    Limit,
+    /// A stop that was over while a stream was still open.
+    Stop,
+    /// The same, with the run limit as the reason.
+    Deadline,
+}
+
+/// The drain of one generation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DrainReport {
+    /// Which of the verdicts.
+    pub verdict: Verdict,
+    /// What ended it; `None` when unfinished.
+    pub ended_by: Option<EndedBy>,
+    /// The bounds in force.
+    pub policy: DrainPolicy,
+    /// From the exit to the verdict.
+    pub waited: Duration,
+    /// Who still held a pipe at the verdict. Empty unless it timed out.
+    pub holders: Vec<Holder>,
+    /// Whether that list is complete (/proc may refuse, or time ran out).
+    pub holders_complete: bool,
+}
+
+/// Why a stop was begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum StopReason {
+    /// The host asked.
+    Request,
+    /// The run limit.
+    Timeout,
+    /// `shutdown` or `stop_all`.
+    Shutdown,
+    /// Background work that outlived its wait.
+    Background,
+}
+
+/// A stop that was begun.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StopReport {
+    /// Why: the first reason there was.
+    pub reason: StopReason,
+    /// The first signal.
+    pub signal: Signal,
+    /// SIGKILL was needed (or asked for).
+    pub escalated: bool,
+    /// Who survived it, or refused it.
+    pub stuck: Vec<Survivor>,
+    /// Whether those who stay had refused the signal (EPERM).
+    pub denied: bool,
+}
+
+/// How a captured stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum StreamEnd {
+    /// End of file.
+    Eof,
+    /// Closed by us: after the verdict, or because the host asked.
+    Closed,
+    /// Kept open and read for work that was left running.
+    Held,
+    /// A read error.
+    Error,
+}
+
+/// One captured stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StreamReport {
+    /// Bytes read in all, late ones included.
+    pub bytes: u64,
+    /// Bytes that are not kept any more.
+    pub dropped: u64,
+    /// Bytes that came after the verdict.
+    pub late: u64,
+    /// How it ended; `None` while it is open.
+    pub end: Option<StreamEnd>,
+    /// The read error.
+    pub error: Option<Errno>,
+}
+
+/// What became of background work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum SettledAs {
+    /// There was none.
+    None,
+    /// It finished within the wait.
+    Finished,
+    /// It was listed and left.
+    Reported,
+    /// It was ended.
+    Terminated,
+    /// It was left running after the wait.
+    Kept,
+    /// It could not be ended.
+    Stuck,
+    /// Nobody looked.
+    Disabled,
+}
+
+impl SettledAs {
+    /// Whether all work is done: true for none and finished, unknown when nobody looked, else false.
+    pub const fn complete(self) -> Option<bool> {
+        match self {
+            SettledAs::None | SettledAs::Finished => Some(true),
+            SettledAs::Disabled => None,
+            SettledAs::Reported | SettledAs::Terminated | SettledAs::Kept | SettledAs::Stuck => Some(false),
+        }
+    }
+}
+
+/// How escapees of the group are found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum ContainedBy {
+    /// They are not: the process group alone is looked at.
+    #[default]
+    Group,
+    /// By an environment variable.
+    Cookie,
+    /// By a cgroup of their own.
+    Cgroup,
+}
+
+/// How background work was settled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Settled {
+    /// What became of it.
+    pub state: SettledAs,
+    /// How long that took, from the exit.
+    pub waited: Duration,
+    /// What was able to see it.
+    pub contained_by: ContainedBy,
+    /// Who was listed.
+    pub processes: Vec<Survivor>,
+}
+
+/// When, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Timing {
+    /// The wall clock at the spawn.
+    pub started_at: SystemTime,
+    /// From the spawn to the exit; `None` if the leader never ended.
+    pub ran: Option<Duration>,
+    /// From the spawn to the report.
+    pub total: Duration,
+}
+
+/// The whole truth about one generation.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Report {
+    /// An id of the host's choosing (the command and the runner put a UUID here).
+    pub id: Option<String>,
+    /// Its number within the loop, from 1.
+    pub generation: u64,
+    /// The host's session.
+    pub session: Option<String>,
+    /// The host's name for it.
+    pub name: Option<String>,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// The leader's process id; `None` if the spawn failed before there was one.
+    pub pid: Option<u32>,
+    /// Why it could not be started.
+    pub error: Option<SpawnError>,
+    /// How it ended; `None` when it could not be started.
+    pub outcome: Option<Outcome>,
+    /// The leader's end; `None` if it never ended or never ran.
+    pub exit: Option<Exit>,
+    /// The stop, if one was begun.
+    pub stop: Option<StopReport>,
+    /// The drain; `None` when it could not be started.
+    pub drain: Option<DrainReport>,
+    /// stdout, if it was captured.
+    pub stdout: Option<StreamReport>,
+    /// stderr, if it was captured (with stdout, if it was merged).
+    pub stderr: Option<StreamReport>,
+    /// The last lines of stderr that were there when the exit was seen.
+    pub stderr_tail: Vec<String>,
+    /// The last lines of stderr that came later.
+    pub late_tail: Vec<String>,
+    /// Whether secrets were taken out of what is said here.
+    pub redacted: bool,
+    /// Background work; `None` when it could not be started.
+    pub background: Option<Settled>,
+    /// When; `None` when it could not be started.
+    pub timing: Option<Timing>,
+    /// What it used, where the status was ours to collect.
+    pub usage: Option<Usage>,
+    /// The poll set.
+    pub backend: Backend,
+    /// The exit watch.
+    pub exit_source: ExitSource,
+}
+
+impl Report {
+    /// Exit code 0, and nothing else said about the drain or background work.
+    pub fn success(&self) -> bool {
+        self.exit.is_some_and(|e| e.success())
+    }
+
+    /// The JSON field `state`: `drained`, `drain_timed_out` or `unfinished`; `None` when it could not be started.
+    pub fn state(&self) -> Option<Verdict> {
+        self.drain.as_ref().map(|d| d.verdict)
+    }
+}

@@ -1,0 +1,76 @@
+//! Every bound of the crate, in one place, with what must hold between them.
+
+use std::time::Duration;
+
+/// Notices that one wait can take; what is beyond stays with the kernel.
+pub const NOTICES: usize = 1024;
+/// Reads in one batch: no exit waits behind more than this (contract.md: 0.1 ms).
+pub const BATCH: usize = 8;
+/// Batches of reads of generations that still run, in one turn.
+pub const TURN_READS: usize = 32;
+/// Bytes that last reads and exit sweeps may take in one turn.
+pub const SWEEP_BYTES: u64 = 4 << 20;
+/// Children asked by pid in one call, where SIGCHLD is the exit watch.
+pub const SWEEP_CHILDREN: usize = 256;
+/// How often the SIGCHLD way asks all children of its own accord.
+pub const CHILD_SWEEP: Duration = Duration::from_secs(1);
+/// Processes looked at in one slice of a /proc scan.
+pub const SCAN_BUDGET: usize = 64;
+/// Passes over /proc until two in a row found the same members.
+pub const SCAN_PASSES: u32 = 8;
+/// How long the holders of a pipe are looked for.
+pub const HOLDER_TIME: Duration = Duration::from_millis(100);
+/// Holders that one report lists.
+pub const HOLDERS: usize = 256;
+/// Members of one group whose end is watched through a descriptor of their own.
+pub const WATCHED: usize = 64;
+/// Members that one scan lists for a generation.
+pub const MEMBERS: usize = 4096;
+/// Pipes of kept work that the kernel object goes on reading.
+pub const LINGERERS: usize = 64;
+/// The sizes a block of captured bytes can have.
+pub const BLOCK_SIZES: [usize; 3] = [4 << 10, 16 << 10, 64 << 10];
+/// The largest block.
+pub const BLOCK: usize = BLOCK_SIZES[2];
+/// Bytes of free blocks that a pool keeps.
+pub const POOL_BYTES: usize = 8 << 20;
+/// Bytes of a stream that are kept, if the host says nothing.
+pub const KEEP: u64 = 2 << 20;
+/// Undelivered bytes at which a stream is not read any more.
+pub const AHEAD: u64 = 256 << 10;
+/// Lines of `stderr_tail`.
+pub const TAIL_LINES: usize = 50;
+/// Lines of `late_tail`.
+pub const LATE_LINES: usize = 20;
+/// Bytes of one line, the mark for what was cut included.
+pub const LINE: usize = 8 << 10;
+/// Life-cycle events that one generation can have waiting.
+pub const EVENTS: usize = 7;
+/// How long a dropped loop may take to kill and reap.
+pub const DROP_BOUND: Duration = Duration::from_millis(100);
+/// Without a byte for so long after the exit, the drain is over.
+pub const DRAIN_IDLE: Duration = Duration::from_secs(2);
+/// So long after the exit, the drain is over whatever arrives.
+pub const DRAIN_LIMIT: Duration = Duration::from_secs(5);
+/// From the stop's signal to SIGKILL.
+pub const STOP_GRACE: Duration = Duration::from_secs(2);
+/// From SIGKILL to `Stuck`.
+pub const STUCK_AFTER: Duration = Duration::from_secs(5);
+/// How long a survivor may live before it counts as background work.
+pub const BACKGROUND_GRACE: Duration = Duration::from_secs(2);
+/// How long background work is waited for.
+pub const BACKGROUND_WAIT: Duration = Duration::from_secs(30 * 60);
+/// From SIGTERM to SIGKILL for background work that outlives the wait.
+pub const TERMINATE_GRACE: Duration = Duration::from_secs(5);
+/// First and last pause between two looks at members that cannot be watched.
+pub const GROUP_LOOK: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
+/// First and last pause between two looks at a spawn that is under way.
+pub const SPAWN_LOOK: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(1)];
+/// Nanoseconds of one tick of the timer wheel, as a power of two: 2^20 ns.
+pub const TICK_BITS: u32 = 20;
+
+const _: () = assert!(BATCH * BLOCK <= SWEEP_BYTES as usize);
+const _: () = assert!(BLOCK_SIZES[0] < BLOCK_SIZES[1] && BLOCK_SIZES[1] < BLOCK_SIZES[2]);
+const _: () = assert!(AHEAD <= KEEP);
+const _: () = assert!(POOL_BYTES >= BATCH * BLOCK);
+const _: () = assert!(LATE_LINES <= TAIL_LINES);
