@@ -25,18 +25,55 @@ pub mod lifecycle;
 #[doc(hidden)]
 pub mod limits;
 #[doc(hidden)]
+pub mod reactor;
+#[doc(hidden)]
 pub mod time;
 #[doc(hidden)]
 pub mod token;
 #[doc(hidden)]
+pub mod wheel;
+#[doc(hidden)]
 pub mod words;
 
+/// What a program around the loop may have to know or change of its own signals.
+pub mod host {
+    pub use crate::kernel::linux::host::{block, is_ignored, with_default_action};
+}
+
+pub use capture::{Captured, Line, LineFunction, Lines, LiveTail, Projection, ProjectionBuilder, SecretError, Slices, Tail};
 pub use error::{BuildError, DetachError, Errno, FeedError, FeedRefusal, RunError, SpawnError, Step, TooLarge, TurnError};
-pub use kernel::{Caps, MemberWatch, Usage};
+pub use kernel::{Caps, Kernel, MemberWatch, Signalled, Usage};
 pub use lifecycle::policy::{BackgroundPolicy, Bound, DrainPolicy, LastWordsPolicy, StopPolicy, Wait};
 pub use lifecycle::report::{
-    ContainedBy, DrainReport, EndedBy, Report, Settled, SettledAs, StopReason, StopReport, StreamEnd, StreamReport, Timing, Verdict,
+    ContainedBy, DrainReport, EndedBy, Report, Settled, SettledAs, StdinEnd, StdinReport, StopReason, StopReport, StreamEnd, StreamReport,
+    Timing, Verdict,
+};
+pub use reactor::{
+    Builder, Capture, Command, Detached, Event, Finished, Generation, Leftovers, Output, Reactor, Stats, Stdin, Stopping, Turn,
 };
 pub use words::{
     Backend, BackendChoice, Exit, ExitSource, ExitSourceChoice, GroupSignal, Holder, Outcome, Signal, StatusSource, Stream, Survivor,
 };
+
+/// Runs a command to its end, on a loop of its own.
+///
+/// ```
+/// use lastwords::Command;
+/// let finished = lastwords::run(&Command::shell("echo out; echo err >&2; exit 3"))?;
+/// assert_eq!(finished.stdout.map(|kept| kept.to_vec()).as_deref(), Some(&b"out\n"[..]));
+/// assert_eq!(finished.report.stderr_tail, ["err"]);
+/// assert_eq!(finished.report.exit.and_then(|exit| exit.code), Some(3));
+/// # Ok::<(), lastwords::RunError>(())
+/// ```
+///
+/// # Errors
+///
+/// It could not be started, or no loop could be built.
+pub fn run(command: &Command) -> Result<Finished, RunError> {
+    Reactor::new()?.run(command)
+}
+
+/// The programs in the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

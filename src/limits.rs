@@ -6,7 +6,7 @@ use std::time::Duration;
 pub const NOTICES: usize = 1024;
 /// Reads in one batch: no exit waits behind more than this (contract.md: 0.1 ms).
 pub const BATCH: usize = 8;
-/// Batches of reads of generations that still run, in one turn.
+/// Reads of generations that still run, in one turn, if the host says nothing: 2 MiB at most, about half a millisecond.
 pub const TURN_READS: usize = 32;
 /// Bytes that last reads and exit sweeps may take in one turn.
 pub const SWEEP_BYTES: u64 = 4 << 20;
@@ -32,6 +32,10 @@ pub const LINGERERS: usize = 64;
 pub const BLOCK_SIZES: [usize; 3] = [4 << 10, 16 << 10, 64 << 10];
 /// The largest block.
 pub const BLOCK: usize = BLOCK_SIZES[2];
+/// The most that a pipe holds if nobody asked for more (pipe(7), pipe-max-size).
+pub const PIPE_MAX: u64 = 1 << 20;
+/// Bytes written to one stdin in one turn.
+pub const STDIN_BYTES: u64 = 1 << 20;
 /// Bytes of free blocks that a pool keeps.
 pub const POOL_BYTES: usize = 8 << 20;
 /// Bytes of a stream that are kept, if the host says nothing.
@@ -66,6 +70,10 @@ pub const TERMINATE_GRACE: Duration = Duration::from_secs(5);
 pub const GROUP_LOOK: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
 /// First and last pause between two looks at a spawn that is under way.
 pub const SPAWN_LOOK: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(1)];
+/// Bytes of stack for a child between clone and exec.
+pub const SPAWN_STACK: usize = 64 << 10;
+/// Such stacks that a loop keeps for its next children.
+pub const SPAWN_STACKS: usize = 16;
 /// Nanoseconds of one tick of the timer wheel, as a power of two: 2^20 ns.
 pub const TICK_BITS: u32 = 20;
 

@@ -8,9 +8,12 @@
 //! `tests/contract.rs` has a test per promise and runs it on every kernel.
 
 pub mod linux;
+mod notice;
 pub mod plan;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
+
+pub use notice::{Notice, Notices};
 
 use crate::capture::Block;
 use crate::error::{Errno, SpawnError};
@@ -21,104 +24,12 @@ use crate::words::{Backend, Exit, ExitSource, Holder, Signal, Survivor};
 use arrayvec::ArrayVec;
 use plan::Plan;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Keeps the trait closed: its contract is not one that can be kept from outside.
 pub(crate) mod sealed {
     /// Only the kernels of this crate have it.
     pub trait Sealed {}
-}
-
-/// One thing that may have happened. A hint, never a fact.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Notice {
-    /// How the spawn went is known.
-    Outcome(Token),
-    /// The leader may have ended.
-    Exit(Token),
-    /// A watched group member has ended.
-    MemberGone(Token),
-    /// `cgroup.events` may have changed.
-    CgroupChanged(Token),
-    /// stdin may take bytes, or has no reader any more.
-    Writable(Token),
-    /// Bytes, end of file or an error may be there.
-    Readable(Token),
-    /// A waker was used.
-    Woken,
-}
-
-impl Notice {
-    /// Its place in the order in which notices are served: outcomes, exits, members, cgroups, stdin, bytes, wake-ups.
-    pub const fn rank(self) -> usize {
-        match self {
-            Notice::Outcome(_) => 0,
-            Notice::Exit(_) => 1,
-            Notice::MemberGone(_) => 2,
-            Notice::CgroupChanged(_) => 3,
-            Notice::Writable(_) => 4,
-            Notice::Readable(_) => 5,
-            Notice::Woken => 6,
-        }
-    }
-}
-
-/// Filled by [`Kernel::wait`]; a fixed capacity of [`limits::NOTICES`], never grows.
-#[derive(Debug, Default)]
-pub struct Notices {
-    list: Vec<Notice>,
-    /// The capacity was used up: ask again before sleeping and before any timer.
-    pub more: bool,
-}
-
-impl Notices {
-    /// An empty list with its whole capacity.
-    pub fn new() -> Notices {
-        Notices { list: Vec::with_capacity(limits::NOTICES), more: false }
-    }
-
-    /// Adds one; `false` (and `more` set) when the list is full.
-    pub fn push(&mut self, notice: Notice) -> bool {
-        if self.list.len() >= limits::NOTICES {
-            self.more = true;
-            return false;
-        }
-        self.list.push(notice);
-        true
-    }
-
-    /// Puts them in the order of [`Notice::rank`], stable within a rank. Allocates nothing.
-    pub fn sort(&mut self) {
-        // `sort_by_key` may allocate; an unstable sort by (rank, place) cannot tell equal ranks apart, and need not:
-        // notices are hints, and within a rank their order carries no meaning.
-        self.list.sort_unstable_by_key(|n| n.rank());
-    }
-
-    /// All of them.
-    pub fn as_slice(&self) -> &[Notice] {
-        &self.list
-    }
-
-    /// How many.
-    pub fn len(&self) -> usize {
-        self.list.len()
-    }
-
-    /// None.
-    pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
-    }
-
-    /// Room for one more?
-    pub fn is_full(&self) -> bool {
-        self.list.len() >= limits::NOTICES
-    }
-
-    /// Empties it.
-    pub fn clear(&mut self) {
-        self.list.clear();
-        self.more = false;
-    }
 }
 
 /// One read. It owns its blocks for the call; the reactor moves them in and takes them back.
@@ -290,7 +201,7 @@ pub enum Keep {
 }
 
 /// How a leader ended, and what it used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ExitInfo {
     /// How it ended.
     pub exit: Exit,
@@ -299,7 +210,7 @@ pub struct ExitInfo {
 }
 
 /// What a child used (getrusage(2)), its own waited-for children included.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Usage {
     /// CPU time in user mode.
@@ -453,6 +364,22 @@ pub trait Kernel: sealed::Sealed {
     /// Monotonic time since the kernel object was made.
     fn now(&mut self) -> Ns;
 
+    /// The instant at which [`Kernel::now`] was zero.
+    fn origin(&self) -> Instant;
+
+    /// A number that tells this kernel object from others of the process: keys of another loop are found out by it.
+    /// Another number in a forked copy of the process.
+    fn tag(&self) -> u32;
+
+    /// When the kernel object itself wants a wait to end, whatever the reactor waits for: the SIGCHLD way's look of its own, a
+    /// look at spawns that are under way.
+    fn deadline(&self) -> Option<Ns>;
+
+    /// This process is a forked copy of the one that made the kernel object: everything is refused, nothing here is its own.
+    fn is_copy(&self) -> bool {
+        false
+    }
+
     /// Starts a child. Returns once the process exists, not once it has executed its program.
     ///
     /// Either `Ok`: the child leads a group of its own already (parent and child both call setpgid), every pipe end has an
@@ -516,26 +443,4 @@ pub trait Kernel: sealed::Sealed {
 /// True when a token names something that [`Kernel::read`] reads.
 pub const fn is_output(token: Token) -> bool {
     matches!(token.what(), What::Output(_))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::token::Slot;
-
-    #[test]
-    fn notices_come_exits_first_and_never_beyond_their_capacity() {
-        let token = Token::new(Slot(1), 1, What::Exit);
-        let mut notices = Notices::new();
-        for _ in 0..limits::NOTICES - 1 {
-            assert!(notices.push(Notice::Readable(token)));
-        }
-        assert!(notices.push(Notice::Exit(token)));
-        assert!(!notices.more);
-        assert!(!notices.push(Notice::Woken));
-        assert!(notices.more);
-        notices.sort();
-        assert_eq!(notices.as_slice()[0], Notice::Exit(token));
-        assert_eq!(notices.len(), limits::NOTICES);
-    }
 }

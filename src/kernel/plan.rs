@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::os::fd::{OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
@@ -81,6 +82,8 @@ pub struct Plan {
     pub inherit_fds: bool,
     /// Signals that are ignored in the child (nohup). All others have their default action.
     pub ignore: Vec<Signal>,
+    /// Signals that are blocked in the child. The mask is empty otherwise.
+    pub block: Vec<Signal>,
     /// Make the child's group the foreground of the terminal at descriptor 0, before exec.
     pub foreground_terminal: bool,
     /// setrlimit(2): resource (RLIMIT_*), soft and hard limit.
@@ -110,6 +113,7 @@ impl Plan {
             pass: Vec::new(),
             inherit_fds: false,
             ignore: Vec::new(),
+            block: Vec::new(),
             foreground_terminal: false,
             limits: Vec::new(),
             user: UserPlan::default(),
@@ -118,12 +122,9 @@ impl Plan {
         }
     }
 
-    /// Program and arguments, as reports show them (lossy where they are not UTF-8).
-    pub fn command_line(&self) -> Vec<String> {
-        std::iter::once(self.arg0.as_ref().unwrap_or(&self.program))
-            .chain(&self.args)
-            .map(|word| word.to_string_lossy().into_owned())
-            .collect()
+    /// argv: what it is called, and the arguments.
+    pub fn words(&self) -> impl Iterator<Item = &[u8]> {
+        std::iter::once(self.arg0.as_ref().unwrap_or(&self.program)).chain(&self.args).map(|word| word.as_bytes())
     }
 }
 
@@ -144,6 +145,7 @@ impl Clone for Plan {
             pass: self.pass.clone(),
             inherit_fds: self.inherit_fds,
             ignore: self.ignore.clone(),
+            block: self.block.clone(),
             foreground_terminal: self.foreground_terminal,
             limits: self.limits.clone(),
             user: self.user,

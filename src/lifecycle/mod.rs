@@ -7,10 +7,35 @@
 //!  Life::handle(now, input) --> drain --> group --> stop --> settle --> close?      facts go round until there is none
 //! ```
 //!
+//! The drain is `generation.rs` (the table) and `drain.rs` (what its cells do), with `streams.rs`; then `group.rs`, `stop.rs`,
+//! `settle.rs`. `heard.rs` says which input concerns which machine, `step.rs` is what they share, `life.rs` joins them,
+//! and `query.rs` answers for them.
+//!
 //! Time is an argument. No clock, descriptor, environment or static is read here.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
+mod drain;
+mod generation;
+mod group;
+mod heard;
+mod life;
+mod names;
 pub mod policy;
+mod query;
 pub mod report;
+#[cfg(feature = "serde")]
+mod report_json;
+mod settle;
+mod step;
+mod stop;
+mod streams;
+
+#[cfg(test)]
+mod rig;
+
+pub use life::Life;
+pub use query::{Ladder, State};
 
 use crate::kernel::{ExitInfo, Member, Probe, Release, Signalled};
 use crate::time::Ns;
@@ -58,7 +83,7 @@ pub enum Input<'a> {
     Stop(StopPolicy, StopReason),
     /// The same, with SIGKILL at once.
     Kill(StopReason),
-    /// The host lets it go. Only if [`Life::can_detach`](crate::lifecycle) says so.
+    /// The host lets it go. Only if [`Life::can_detach`] says so.
     Detach,
     /// The loop is being dropped.
     Abandon,
@@ -136,7 +161,7 @@ pub enum Effect {
     /// Look for the members; answer `Members` in a later turn.
     Scan,
     /// Watch the members (`Life::members`), at most `limits::WATCHED`, all older watches replaced; answer `WatchFailed` once if
-    /// one or more could not be watched, `MemberGone` if one had ended already.
+    /// one or more could not be watched, `MemberGone` for each that had ended already.
     Watch,
     /// No member is watched any more.
     UnwatchAll,

@@ -2,9 +2,9 @@
 //! serializes to exactly that.
 
 use crate::error::{Errno, SpawnError};
-use crate::kernel::Usage;
-use crate::lifecycle::policy::DrainPolicy;
-use crate::words::{Backend, Exit, ExitSource, Holder, Outcome, Signal, Survivor};
+use crate::kernel::{Caps, Usage};
+use crate::lifecycle::policy::{Bound, DrainPolicy};
+use crate::words::{Backend, Exit, ExitSource, Holder, Outcome, Signal, Stream, Survivor};
 use std::time::{Duration, SystemTime};
 
 /// How the drain ended.
@@ -37,6 +37,19 @@ pub enum EndedBy {
     Deadline,
 }
 
+impl EndedBy {
+    /// The word in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            EndedBy::Eof => "eof",
+            EndedBy::Idle => "idle",
+            EndedBy::Limit => "limit",
+            EndedBy::Stop => "stop",
+            EndedBy::Deadline => "deadline",
+        }
+    }
+}
+
 /// The drain of one generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -53,6 +66,21 @@ pub struct DrainReport {
     pub holders: Vec<Holder>,
     /// Whether that list is complete (/proc may refuse, or time ran out).
     pub holders_complete: bool,
+    /// The streams that were still open at the verdict.
+    pub open: Vec<Stream>,
+}
+
+impl DrainReport {
+    /// The drain of a generation that has none: nothing was waited for.
+    pub(crate) const NOTHING: DrainReport = DrainReport {
+        verdict: Verdict::Unfinished,
+        ended_by: None,
+        policy: DrainPolicy { idle: Bound::Never, limit: Bound::Never },
+        waited: Duration::ZERO,
+        holders: Vec::new(),
+        holders_complete: false,
+        open: Vec::new(),
+    };
 }
 
 /// Why a stop was begun.
@@ -117,6 +145,35 @@ pub struct StreamReport {
     pub error: Option<Errno>,
 }
 
+/// How a fed stdin ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum StdinEnd {
+    /// Everything was written, and it was closed.
+    Written,
+    /// The generation was over before everything was written.
+    Unwritten,
+    /// Nobody was left to read it (EPIPE). Not an error.
+    NoReader,
+    /// A write error.
+    Error,
+}
+
+/// The stdin that the loop has fed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StdinReport {
+    /// Bytes that went into the pipe.
+    pub bytes: u64,
+    /// Bytes that did not.
+    pub unwritten: u64,
+    /// How it ended.
+    pub end: StdinEnd,
+    /// The write error.
+    pub error: Option<Errno>,
+}
+
 /// What became of background work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
@@ -177,6 +234,12 @@ pub struct Settled {
     pub processes: Vec<Survivor>,
 }
 
+impl Settled {
+    /// Nobody looked.
+    pub(crate) const NOTHING: Settled =
+        Settled { state: SettledAs::Disabled, waited: Duration::ZERO, contained_by: ContainedBy::Group, processes: Vec::new() };
+}
+
 /// When, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -195,7 +258,7 @@ pub struct Timing {
 pub struct Report {
     /// An id of the host's choosing (the command and the runner put a UUID here).
     pub id: Option<String>,
-    /// Its number within the loop, from 1.
+    /// Its number within the loop, from 1; 0 if it never got one.
     pub generation: u64,
     /// The host's session.
     pub session: Option<String>,
@@ -219,6 +282,8 @@ pub struct Report {
     pub stdout: Option<StreamReport>,
     /// stderr, if it was captured (with stdout, if it was merged).
     pub stderr: Option<StreamReport>,
+    /// stdin, if the loop fed it.
+    pub stdin: Option<StdinReport>,
     /// The last lines of stderr that were there when the exit was seen.
     pub stderr_tail: Vec<String>,
     /// The last lines of stderr that came later.
@@ -238,6 +303,36 @@ pub struct Report {
 }
 
 impl Report {
+    /// The report of a command of which there never was a process: [`Reactor::start`](crate::Reactor) has refused it.
+    ///
+    /// `command` is told as it is given.
+    pub fn of_failed_spawn(command: Vec<String>, error: SpawnError, caps: &Caps) -> Report {
+        Report {
+            id: None,
+            generation: 0,
+            session: None,
+            name: None,
+            command,
+            pid: None,
+            error: Some(error),
+            outcome: None,
+            exit: None,
+            stop: None,
+            drain: None,
+            stdout: None,
+            stderr: None,
+            stdin: None,
+            stderr_tail: Vec::new(),
+            late_tail: Vec::new(),
+            redacted: false,
+            background: None,
+            timing: None,
+            usage: None,
+            backend: caps.backend,
+            exit_source: caps.exit,
+        }
+    }
+
     /// Exit code 0, and nothing else said about the drain or background work.
     pub fn success(&self) -> bool {
         self.exit.is_some_and(|e| e.success())

@@ -1,3 +1,426 @@
 //! The Linux kernel object: epoll through mio, pidfds or SIGCHLD, /proc.
 //!
 //! Unsafe code is allowed below this module only (and in the C face), each block with its reason.
+//!
+//! ```text
+//!  caps     what can be done here            spawn/   a child that exists          scan     who is in a group, who holds a pipe
+//!  clock    the only clock                   ends     its three streams            procfs   one process, as /proc has it
+//!  fork     is this still our process?       table    slot -> row                  linger   what outlives its generation
+//!  epoll    the poll set                     exits    has the leader ended?        pipe     reading
+//!  wait     notices, in order                group    signals, and who is left     feed     writing
+//! ```
+
+#[cfg(test)]
+pub(crate) mod again;
+mod caps;
+pub(crate) mod clock;
+mod ends;
+mod epoll;
+mod exits;
+mod feed;
+mod fork;
+mod group;
+pub mod host;
+mod linger;
+mod pidfd;
+mod pipe;
+mod procfs;
+mod scan;
+mod sigchld;
+pub(crate) mod spawn;
+mod start;
+mod table;
+#[cfg(test)]
+mod tests;
+mod wait;
+
+use crate::error::{BuildError, Errno, SpawnError};
+use crate::kernel::plan::Plan;
+use crate::kernel::{
+    Batch, Born, Caps, Collected, Found, Got, Keep, Kernel, Member, Notice, Notices, Probe, Release, Released, Scan, ScanStep, Signalled,
+    SpawnOutcome, Until, WaitError, Wake, Wrote, sealed,
+};
+use crate::limits;
+use crate::time::Ns;
+use crate::token::{Slot, Token, What};
+use crate::words::{BackendChoice, ExitSource, ExitSourceChoice, GroupSignal, Signal};
+use clock::Clock;
+use epoll::{Epoll, Key};
+use fork::ForkMark;
+use linger::Lingering;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime};
+use scan::Scanner;
+use sigchld::Sigchld;
+use spawn::{SpawnOptions, Spawner};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::Instant;
+use table::{Birth, Leader, Row, Table};
+
+/// What a host asks of the Linux kernel object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LinuxOptions {
+    /// Which poll set.
+    pub backend: BackendChoice,
+    /// How exits are learnt.
+    pub exit_source: ExitSourceChoice,
+    /// Whether groups are signalled through pidfds.
+    pub group_signal: GroupSignal,
+    /// The descriptor becomes readable at the deadline of [`Kernel::alarm`], too: a timerfd in the poll set.
+    pub fold_deadline: bool,
+    /// A spawn stands still until exec, as vfork(2) has it (needed under valgrind).
+    pub vfork: bool,
+}
+
+/// The Linux kernel. One poll set, whose descriptor is the same for its whole life; no thread, no global state, and no signal
+/// handler unless exits are learnt by SIGCHLD.
+#[derive(Debug)]
+pub struct Linux {
+    mark: ForkMark,
+    caps: Caps,
+    clock: Clock,
+    epoll: Epoll,
+    waker: Arc<mio::Waker>,
+    alarm: Option<OwnedFd>,
+    table: Table,
+    spawner: Spawner,
+    /// /dev/null, once it was needed.
+    null: Option<OwnedFd>,
+    /// Spawns whose outcome was not told yet.
+    under_way: Vec<Token>,
+    /// When to look at them of our own accord, and the pause to the look after that.
+    look: Ns,
+    pause: Ns,
+    sigchld: Option<Sigchld>,
+    lingering: Lingering,
+    scanner: Scanner,
+    /// Notices that did not fit.
+    owed: VecDeque<Notice>,
+    /// Without the group flag: a look under way, and the members that it has found.
+    members: (u64, Vec<(Token, u32, u64)>),
+}
+
+impl Linux {
+    /// Readinesses taken by one wait; each is at most two notices.
+    const READY: usize = limits::NOTICES / 2;
+
+    /// Finds out what can be done here, and makes an empty poll set.
+    ///
+    /// An error if descriptors or memory are short, or if pidfds are insisted on and not to be had.
+    pub fn new(options: LinuxOptions) -> Result<Linux, BuildError> {
+        let failed = |attempt: &'static str| move |e: Errno| BuildError::new(attempt, Some(e));
+        let failed_io = |attempt: &'static str| move |e: io::Error| BuildError::new(attempt, Some(Errno::from(&e)));
+        let mark = ForkMark::new().map_err(failed("mark the process"))?;
+        let caps = caps::find(&options)?;
+        let clock = Clock::new();
+        let epoll = Epoll::new(Self::READY).map_err(failed_io("make the poll set"))?;
+        let waker = epoll.waker(Token::new(Slot(0), 0, What::Wake)).map_err(failed_io("make the waker"))?;
+        let alarm = if options.fold_deadline { Some(new_alarm(&epoll).map_err(failed("make the timer"))?) } else { None };
+        let spawner = Spawner::new(SpawnOptions {
+            vfork: options.vfork,
+            clone3: caps.clone3,
+            pidfd: caps.pidfd_from_clone,
+            close_range: caps.close_range,
+        });
+        let wants_sigchld = caps.exit == ExitSource::Sigchld;
+        let mut linux = Linux {
+            mark,
+            caps,
+            clock,
+            epoll,
+            waker: Arc::new(waker),
+            alarm,
+            table: Table::default(),
+            spawner,
+            null: None,
+            under_way: Vec::new(),
+            look: Ns::ZERO,
+            pause: Ns::ZERO,
+            sigchld: None,
+            lingering: Lingering::default(),
+            scanner: Scanner::new(),
+            owed: VecDeque::with_capacity(limits::NOTICES),
+            members: (0, Vec::new()),
+        };
+        if wants_sigchld {
+            linux.use_sigchld().map_err(failed("watch SIGCHLD"))?;
+        }
+        Ok(linux)
+    }
+
+    /// Installs the handler, if there is none yet: a child without a pidfd needs it whatever the others have.
+    fn use_sigchld(&mut self) -> Result<(), Errno> {
+        if self.sigchld.is_none() {
+            let sigchld = Sigchld::install(self.clock.now())?;
+            self.epoll.add_reader(sigchld.fd(), Key::Sigchld)?;
+            self.sigchld = Some(sigchld);
+        }
+        Ok(())
+    }
+
+    /// Without the group flag members are signalled one by one: those that the last whole look has found.
+    fn note_members(&mut self, scan: &Scan, from: usize, step: ScanStep) {
+        let (look, members) = &mut self.members;
+        if *look != scan.id {
+            // The one before was given up.
+            members.clear();
+            *look = scan.id;
+        }
+        members.extend(scan.found.iter().skip(from).filter_map(|found| match found {
+            Found::Member(token, member) => Some((*token, member.who.pid, member.start)),
+            Found::Holder(..) => None,
+        }));
+        if let ScanStep::Done { .. } = step {
+            for token in &scan.members {
+                if let Some(row) = self.table.get_mut(*token) {
+                    row.known.clear();
+                }
+            }
+            for (token, pid, start) in members.drain(..) {
+                if let Some(row) = self.table.get_mut(token) {
+                    row.known.push((pid, start));
+                }
+            }
+        }
+    }
+
+    /// Lets a row go. In a forked copy its descriptors are closed, and that is all: the poll set is the host's.
+    fn let_go(&mut self, mut row: Row, how: Release) -> Released<OwnedFd> {
+        if self.mark.is_copy() {
+            return Released::default();
+        }
+        if let Birth::UnderWay(pending) = row.birth {
+            self.spawner.recycle(pending);
+            row.birth = Birth::Started;
+        }
+        let mut released = Released { pid: row.pid, ..Released::default() };
+        match how {
+            Release::HandOver => {
+                row.unwatch_all(&self.epoll);
+                let [stdout, stderr] = row.readers.map(|reader| reader.map(|r| r.fd));
+                return Released { pidfd: row.pidfd, stdin: row.stdin, stdout, stderr, ..released };
+            }
+            Release::Linger => {
+                for reader in row.readers.iter_mut().filter_map(Option::take) {
+                    self.lingering.pipe(reader.fd, &self.epoll);
+                }
+            }
+            Release::Close => {}
+        }
+        row.unwatch_all(&self.epoll);
+        if row.leader != Leader::Gone {
+            // Reaped at once if it has ended, or else when it does: nobody else will.
+            self.lingering.leader(row.pid, row.pidfd.take(), &self.epoll);
+        }
+        released.pidfd = None;
+        released
+    }
+}
+
+fn new_alarm(epoll: &Epoll) -> Result<OwnedFd, Errno> {
+    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+    epoll.add_reader(timer.as_fd(), Key::Alarm)?;
+    Ok(timer)
+}
+
+/// Wakes a [`Linux`] that sleeps (or will): an eventfd in its poll set.
+#[derive(Clone, Debug)]
+pub struct LinuxWaker(Arc<mio::Waker>);
+
+impl Wake for LinuxWaker {
+    fn wake(&self) {
+        // An eventfd that is full is readable; there is nothing else that could fail.
+        let _ = self.0.wake();
+    }
+}
+
+impl AsFd for Linux {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+impl AsRawFd for Linux {
+    fn as_raw_fd(&self) -> RawFd {
+        self.epoll.as_raw_fd()
+    }
+}
+
+impl sealed::Sealed for Linux {}
+
+impl Kernel for Linux {
+    type Raw = OwnedFd;
+    type Waker = LinuxWaker;
+
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn now(&mut self) -> Ns {
+        self.clock.now()
+    }
+
+    fn origin(&self) -> Instant {
+        self.clock.origin()
+    }
+
+    fn tag(&self) -> u32 {
+        if self.mark.is_copy() { 0 } else { self.clock.tag() }
+    }
+
+    fn is_copy(&self) -> bool {
+        self.mark.is_copy()
+    }
+
+    fn deadline(&self) -> Option<Ns> {
+        self.own_deadline()
+    }
+
+    fn spawn(&mut self, plan: &Arc<Plan>, generation: Token) -> Result<Born<OwnedFd>, SpawnError> {
+        self.start(plan, generation)
+    }
+
+    fn outcome(&mut self, generation: Token) -> SpawnOutcome {
+        self.birth(generation)
+    }
+
+    fn wait(&mut self, until: Until, out: &mut Notices) -> Result<(), WaitError> {
+        self.wait_for_notices(until, out)
+    }
+
+    fn read(&mut self, batch: &mut Batch) {
+        let is_copy = self.mark.is_copy();
+        for op in batch {
+            let reader = match op.stream.what() {
+                // A copy would take the bytes away from the host.
+                _ if is_copy => None,
+                What::Output(stream) => self.table.get_mut(op.stream).and_then(|row| row.readers[stream.index()].as_mut()),
+                What::Spawn | What::Exit | What::Stdin | What::Member(_) | What::Cgroup | What::Wake => None,
+            };
+            op.got = match reader {
+                Some(reader) => pipe::read_into(reader.fd.as_fd(), op, &mut reader.hung_up),
+                None => Got::Unasked,
+            };
+        }
+    }
+
+    fn write(&mut self, stdin: Token, bytes: &[u8]) -> Wrote {
+        match self.table.get(stdin).and_then(|row| row.stdin.as_ref()) {
+            Some(fd) if stdin.what() == What::Stdin && !self.mark.is_copy() => feed::write(fd.as_fd(), bytes, self.caps.nosignal_write),
+            _ => Wrote::Failed(Errno::from_raw(libc::EBADF)),
+        }
+    }
+
+    fn close(&mut self, what: Token) {
+        let is_copy = self.mark.is_copy();
+        let Some(row) = self.table.get_mut(what) else { return };
+        let closed = match what.what() {
+            What::Output(stream) => row.readers[stream.index()].take().map(|reader| reader.fd),
+            What::Stdin => row.stdin.take(),
+            What::Member(_) | What::Exit if is_copy => None,
+            What::Member(place) => {
+                row.unwatch_member(place, &self.epoll);
+                None
+            }
+            What::Exit => {
+                row.unwatch_exit(&self.epoll);
+                None
+            }
+            What::Spawn | What::Cgroup | What::Wake => None,
+        };
+        if let (Some(fd), false) = (closed, is_copy) {
+            self.epoll.remove(fd.as_fd());
+        }
+    }
+
+    fn collect(&mut self, generation: Token, keep: Keep) -> Collected {
+        if self.mark.is_copy() {
+            return Collected::NotYet;
+        }
+        match self.table.get_mut(generation) {
+            Some(row) => exits::collect(row, keep, &self.epoll),
+            None => Collected::NotYet,
+        }
+    }
+
+    fn signal(&mut self, generation: Token, signal: Signal) -> Signalled {
+        match self.table.get(generation) {
+            Some(row) if !self.mark.is_copy() => group::signal(row, signal, &self.caps, self.scanner.proc()),
+            _ => Signalled::NoWay,
+        }
+    }
+
+    fn signal_leader(&mut self, generation: Token, signal: Signal) -> Signalled {
+        match self.table.get(generation) {
+            Some(row) if !self.mark.is_copy() => group::signal_leader(row, signal, &self.caps),
+            _ => Signalled::NoWay,
+        }
+    }
+
+    fn probe(&mut self, generation: Token) -> Probe {
+        match self.table.get(generation) {
+            Some(row) if !self.mark.is_copy() => group::probe(row, &self.caps),
+            _ => Probe::Cannot,
+        }
+    }
+
+    fn scan(&mut self, scan: &mut Scan) -> ScanStep {
+        if self.mark.is_copy() {
+            return ScanStep::Done { complete: false };
+        }
+        let before = scan.found.len();
+        let step = self.scanner.slice(scan, &self.table);
+        if !self.caps.group_signal {
+            self.note_members(scan, before, step);
+        }
+        step
+    }
+
+    fn watch(&mut self, member: &Member, token: Token) -> Result<(), Errno> {
+        let (What::Member(place), Some(proc)) = (token.what(), self.scanner.proc()) else { return Err(Errno::from_raw(libc::ENOSYS)) };
+        if self.mark.is_copy() || !self.caps.pidfd_open {
+            return Err(Errno::from_raw(libc::ENOSYS));
+        }
+        let row = self.table.get_mut(token).ok_or(Errno::from_raw(libc::ESRCH))?;
+        row.unwatch_member(place, &self.epoll);
+        let (fd, _) = scan::open_verified(proc, member.who.pid, Some(member.start))?;
+        self.epoll.add_reader(fd.as_fd(), Key::Token(token))?;
+        row.watched.push((place, fd));
+        Ok(())
+    }
+
+    fn release(&mut self, generation: Token, how: Release) -> Released<OwnedFd> {
+        match self.table.take(generation) {
+            Some(row) => {
+                self.under_way.retain(|token| *token != generation);
+                self.let_go(row, how)
+            }
+            None => Released::default(),
+        }
+    }
+
+    fn alarm(&mut self, at: Option<Ns>) {
+        let Some(timer) = &self.alarm else { return };
+        if self.mark.is_copy() {
+            return;
+        }
+        // Zero would disarm it.
+        let left = at.map_or(Ns::ZERO, |at| Ns(at.since(self.clock.now()).0.max(1))).to_duration();
+        let value = Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
+        let once = Itimerspec { it_interval: Timespec::default(), it_value: value };
+        let set = timerfd_settime(timer, TimerfdTimerFlags::empty(), &once);
+        debug_assert!(set.is_ok(), "{set:?}");
+    }
+
+    fn waker(&self) -> LinuxWaker {
+        LinuxWaker(Arc::clone(&self.waker))
+    }
+}
+
+const _: () = {
+    const fn is_send<T: Send>() {}
+    is_send::<Linux>();
+};

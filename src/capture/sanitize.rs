@@ -1,0 +1,490 @@
+//! Takes one line at a time apart: control sequences out, carriage returns and backspaces carried out, what is not text
+//! replaced. Byte by byte the same for every split of the input.
+//!
+//! ```text
+//!   Ground --ESC--> Escape --[--> Csi ------final------> Ground
+//!     ^               | | '---]--> Osc ----BEL or ST----> Ground
+//!     |               | '-P X ^ _> Text -------ST-------> Ground      (ST: ESC \ or U+009C)
+//!     '--final--------'                    and from everywhere at the end of the line
+//! ```
+
+use arrayvec::ArrayVec;
+
+/// Stands for what is not text.
+const REPLACED: char = char::REPLACEMENT_CHARACTER;
+/// Bytes that are looked at together for characters beyond ASCII: bounds the work that is done again after a special one.
+const SPAN: usize = 128;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Ground,
+    /// After ESC.
+    Escape,
+    /// After ESC and an intermediate byte: character sets and the like.
+    Intermediate,
+    /// In a control sequence: parameters and intermediates.
+    Csi,
+    /// In an operating system command: a string that BEL or ST ends.
+    Osc,
+    /// In a device control or another string that ST ends.
+    Text,
+    /// After ESC in one of the two strings.
+    Stringing,
+}
+
+/// The text of a line: what fits, and how much more there was.
+#[derive(Debug, Default)]
+struct Version {
+    /// UTF-8 always.
+    text: Vec<u8>,
+    /// Characters beyond the capacity.
+    over: u64,
+}
+
+impl Version {
+    fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+
+    fn clear(&mut self) {
+        self.text.clear();
+        self.over = 0;
+    }
+}
+
+/// The line that is being read.
+#[derive(Debug)]
+pub(super) struct Sanitizer {
+    state: State,
+    /// Something of the line has come.
+    begun: bool,
+    /// A carriage return came: the next character begins the line anew.
+    returned: bool,
+    /// Bytes of a character that is not complete yet.
+    carry: ArrayVec<u8, 4>,
+    now: Version,
+    /// The last version before it that was not empty.
+    before: Version,
+    capacity: usize,
+}
+
+impl Sanitizer {
+    /// An empty line that holds at most `capacity` bytes of text; what is beyond is counted. No memory yet.
+    pub(super) fn new(capacity: usize) -> Sanitizer {
+        Sanitizer {
+            state: State::Ground,
+            begun: false,
+            returned: false,
+            carry: ArrayVec::new(),
+            now: Version::default(),
+            before: Version::default(),
+            capacity,
+        }
+    }
+
+    /// Nothing of a line has come yet.
+    pub(super) fn is_fresh(&self) -> bool {
+        !self.begun
+    }
+
+    /// Takes a part of a line; there is no newline in it.
+    pub(super) fn feed(&mut self, mut bytes: &[u8]) {
+        self.begun |= !bytes.is_empty();
+        while let (false, Some(byte)) = (self.carry.is_empty(), bytes.first()) {
+            bytes = self.complete(*byte, bytes);
+        }
+        while !bytes.is_empty() {
+            let used = match self.state {
+                State::Ground => self.ground(bytes),
+                State::Escape | State::Intermediate | State::Csi | State::Osc | State::Text | State::Stringing => self.one(bytes),
+            };
+            bytes = bytes.get(used..).unwrap_or_default();
+        }
+    }
+
+    /// The line is over: its text (UTF-8), with `padding` behind it, and how many characters did not fit.
+    /// [`Sanitizer::clear`] follows.
+    pub(super) fn end(&mut self, padding: &str) -> (&[u8], u64) {
+        if !self.carry.is_empty() {
+            self.carry.clear();
+            self.step(REPLACED);
+        }
+        let line = if self.now.is_empty() { &mut self.before } else { &mut self.now };
+        line.text.extend_from_slice(padding.as_bytes());
+        (&line.text, line.over)
+    }
+
+    /// The line would be over, and there is no text in it.
+    pub(super) fn is_blank(&self) -> bool {
+        self.carry.is_empty() && self.now.is_empty() && self.before.is_empty()
+    }
+
+    /// Begins the next line.
+    pub(super) fn clear(&mut self) {
+        self.state = State::Ground;
+        self.begun = false;
+        self.returned = false;
+        self.carry.clear();
+        self.now.clear();
+        self.before.clear();
+    }
+
+    /// Adds a byte to an incomplete character.
+    fn complete<'b>(&mut self, byte: u8, bytes: &'b [u8]) -> &'b [u8] {
+        self.carry.push(byte);
+        let rest = bytes.get(1..).unwrap_or_default();
+        match decode(&self.carry) {
+            Decoded::Incomplete => rest,
+            Decoded::Char(c, _) => {
+                self.carry.clear();
+                self.step(c);
+                rest
+            }
+            Decoded::Bad(n) => {
+                // The byte that made it bad may begin something of its own.
+                let again = n < self.carry.len();
+                self.carry.clear();
+                self.step(REPLACED);
+                if again { bytes } else { rest }
+            }
+        }
+    }
+
+    /// Text: takes as much as is the same kind, and says how much that was.
+    fn ground(&mut self, bytes: &[u8]) -> usize {
+        let plain = plain_prefix(bytes);
+        if plain > 0 {
+            self.push_plain(bytes.get(..plain).unwrap_or_default());
+            return plain;
+        }
+        match bytes {
+            [0x1b, b'[', rest @ ..] => match control_sequence(rest) {
+                Some(length) => 2 + length,
+                None => self.one(bytes),
+            },
+            [byte, ..] if !byte.is_ascii() => self.beyond_ascii(bytes),
+            _ => self.one(bytes),
+        }
+    }
+
+    /// Text that begins with a character beyond ASCII.
+    fn beyond_ascii(&mut self, bytes: &[u8]) -> usize {
+        let span = bytes.get(..SPAN).unwrap_or(bytes);
+        let span = span.iter().position(|byte| is_control(*byte)).and_then(|n| span.get(..n)).unwrap_or(span);
+        let valid = match std::str::from_utf8(span) {
+            Ok(text) => text,
+            Err(error) => span.get(..error.valid_up_to()).and_then(|valid| std::str::from_utf8(valid).ok()).unwrap_or_default(),
+        };
+        if valid.is_empty() {
+            return self.one(bytes);
+        }
+        let mut rest = valid;
+        while let (State::Ground, Some(c)) = (self.state, rest.chars().next()) {
+            let text = special(rest).unwrap_or(rest.len());
+            if text == 0 {
+                self.step(c);
+                rest = rest.get(c.len_utf8()..).unwrap_or_default();
+            } else {
+                self.push_text(rest.get(..text).unwrap_or_default());
+                rest = rest.get(text..).unwrap_or_default();
+            }
+        }
+        valid.len() - rest.len()
+    }
+
+    /// One character.
+    fn one(&mut self, bytes: &[u8]) -> usize {
+        if let Some(byte) = bytes.first().filter(|byte| byte.is_ascii()) {
+            self.step(char::from(*byte));
+            return 1;
+        }
+        match decode(bytes) {
+            Decoded::Char(c, n) => {
+                self.step(c);
+                n
+            }
+            Decoded::Bad(n) => {
+                self.step(REPLACED);
+                n
+            }
+            Decoded::Incomplete => {
+                self.carry.extend(bytes.iter().copied().take(3));
+                bytes.len()
+            }
+        }
+    }
+
+    fn step(&mut self, c: char) {
+        self.state = match (self.state, c) {
+            (State::Ground, _) => return self.text_or_control(c),
+            // CAN and SUB end every sequence, ESC begins a new one.
+            (_, '\x18' | '\x1a') => State::Ground,
+            (State::Osc | State::Text, '\x1b') => State::Stringing,
+            (State::Osc, '\x07') | (State::Osc | State::Text, '\u{9c}') | (State::Stringing, '\\') => State::Ground,
+            (State::Osc | State::Text, _) => return,
+            (State::Escape | State::Intermediate | State::Csi | State::Stringing, '\x1b') => State::Escape,
+            (State::Stringing, _) => {
+                self.state = State::Escape;
+                return self.step(c);
+            }
+            (State::Escape | State::Intermediate | State::Csi, '\0'..='\x1f' | '\x7f') => return self.text_or_control(c),
+            (State::Escape, '[') => State::Csi,
+            (State::Escape, ']') => State::Osc,
+            (State::Escape, 'P' | 'X' | '^' | '_') => State::Text,
+            (State::Escape | State::Intermediate, ' '..='/') => State::Intermediate,
+            (State::Csi, ' '..='?') => return,
+            (State::Escape | State::Intermediate | State::Csi, ' '..='~') => State::Ground,
+            (State::Escape | State::Intermediate | State::Csi, _) => {
+                self.state = State::Ground;
+                return self.text_or_control(c);
+            }
+        };
+    }
+
+    fn text_or_control(&mut self, c: char) {
+        match c {
+            '\r' => self.returned = true,
+            '\x08' => self.erase(),
+            '\x1b' => self.state = State::Escape,
+            '\t' => self.push(c),
+            '\0'..='\x1f' | '\x7f' => {}
+            '\u{9b}' => self.state = State::Csi,
+            '\u{9d}' => self.state = State::Osc,
+            '\u{90}' | '\u{98}' | '\u{9e}' | '\u{9f}' => self.state = State::Text,
+            '\u{80}'..='\u{9f}' => {}
+            // Directions and separators that change how the rest of a line is shown.
+            '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => self.push(REPLACED),
+            _ => self.push(c),
+        }
+    }
+
+    fn push(&mut self, c: char) {
+        self.push_text(c.encode_utf8(&mut [0; 4]));
+    }
+
+    fn push_text(&mut self, text: &str) {
+        self.begin();
+        if self.now.over == 0 && self.now.text.len() + text.len() <= self.capacity {
+            self.now.text.extend_from_slice(text.as_bytes());
+            return;
+        }
+        for c in text.chars() {
+            if self.now.over > 0 || self.now.text.len() + c.len_utf8() > self.capacity {
+                self.now.over += 1;
+            } else {
+                self.now.text.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+            }
+        }
+    }
+
+    fn push_plain(&mut self, ascii: &[u8]) {
+        self.begin();
+        let room = if self.now.over == 0 { self.capacity - self.now.text.len() } else { 0 };
+        let (fits, over) = ascii.split_at(room.min(ascii.len()));
+        self.now.text.extend_from_slice(fits);
+        self.now.over += over.len() as u64;
+    }
+
+    /// Before a character: after a carriage return the line begins anew, and what was there is remembered.
+    fn begin(&mut self) {
+        if std::mem::take(&mut self.returned) && !self.now.is_empty() {
+            std::mem::swap(&mut self.now, &mut self.before);
+            self.now.clear();
+        }
+    }
+
+    /// Takes the last character back.
+    fn erase(&mut self) {
+        if self.returned {
+            return;
+        }
+        if self.now.over > 0 {
+            self.now.over -= 1;
+            return;
+        }
+        while self.now.text.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {}
+    }
+}
+
+enum Decoded {
+    Char(char, usize),
+    /// So many bytes are no character.
+    Bad(usize),
+    /// All bytes may become a character.
+    Incomplete,
+}
+
+/// The first character. Bad bytes are taken together as `String::from_utf8_lossy` takes them.
+fn decode(bytes: &[u8]) -> Decoded {
+    let head = bytes.get(..4).unwrap_or(bytes);
+    let (valid, error) = match std::str::from_utf8(head) {
+        Ok(text) => (text, None),
+        Err(error) => {
+            let valid = head.get(..error.valid_up_to()).and_then(|valid| std::str::from_utf8(valid).ok());
+            (valid.unwrap_or_default(), Some(error.error_len()))
+        }
+    };
+    match (valid.chars().next(), error) {
+        (Some(c), _) => Decoded::Char(c, c.len_utf8()),
+        (None, Some(Some(n))) => Decoded::Bad(n),
+        (None, Some(None) | None) => Decoded::Incomplete,
+    }
+}
+
+/// The length of a control sequence behind its introducer, if it is whole and nothing else is in it.
+fn control_sequence(bytes: &[u8]) -> Option<usize> {
+    let length = bytes.iter().position(|byte| !matches!(byte, b' '..=b'?'))?;
+    matches!(bytes.get(length), Some(b'@'..=b'~')).then_some(length + 1)
+}
+
+/// Where the first character stands that is more than text: C1 controls, directions, separators.
+fn special(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    memchr::memchr2_iter(0xc2, 0xe2, bytes).find(|at| match bytes.get(*at..).unwrap_or_default() {
+        [0xc2, second, ..] => *second < 0xa0,
+        [0xe2, 0x80, third, ..] => (0xa8..=0xae).contains(third),
+        [0xe2, 0x81, third, ..] => (0xa6..=0xa9).contains(third),
+        _ => false,
+    })
+}
+
+const fn is_control(byte: u8) -> bool {
+    byte < 0x20 || byte == 0x7f
+}
+
+/// How many bytes from the beginning are printable ASCII or tabs.
+pub(super) fn plain_prefix(bytes: &[u8]) -> usize {
+    const ONES: u64 = u64::MAX / 255;
+    let mut at = 0;
+    while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+        let word = u64::from_le_bytes(*word);
+        let below_space = word.wrapping_sub(ONES * 0x20) & !word;
+        let no_delete = word ^ (ONES * 0x7f);
+        let delete = no_delete.wrapping_sub(ONES) & !no_delete;
+        // The lowest flagged byte is exact; borrows disturb only what is above it.
+        let flagged = (below_space | delete | word) & (ONES * 0x80);
+        if flagged == 0 {
+            at += 8;
+            continue;
+        }
+        at += flagged.trailing_zeros() as usize / 8;
+        if bytes.get(at) != Some(&b'\t') {
+            return at;
+        }
+        at += 1;
+    }
+    let rest = bytes.get(at..).unwrap_or_default();
+    at + rest.iter().take_while(|byte| matches!(byte, b' '..=b'~' | b'\t')).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clean(line: &[u8]) -> String {
+        let mut sanitizer = Sanitizer::new(1 << 20);
+        sanitizer.feed(line);
+        let whole = sanitizer.end("").0.to_vec();
+        // The same, byte by byte.
+        sanitizer.clear();
+        line.iter().for_each(|byte| sanitizer.feed(&[*byte]));
+        assert_eq!(sanitizer.end("").0, whole, "{line:?}");
+        String::from_utf8(whole).expect("text")
+    }
+
+    #[test]
+    fn control_sequences_are_taken_out() {
+        for (line, text) in [
+            (&b"\x1b[1;31mred\x1b[0m"[..], "red"),
+            (b"\x1b]0;title\x07text", "text"),
+            (b"\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
+            (b"a\x1bPq#0;2;0\x1b\\b", "ab"),
+            (b"a\x1b_apc\x1b\\b\x1b^pm\x1b\\c\x1bXsos\x1b\\d", "abcd"),
+            (b"\x1b(B\x1b)0\x1b#8x", "x"),
+            (b"\x1b7\x1b8\x1bMx\x1bc", "x"),
+            (b"\x1b[?25l\x1b[2K\x1b[12;3Hx", "x"),
+            (b"\x1b[38:2:1:2:3mx\x1b[ qy", "xy"),
+            ("\u{9b}31mx\u{9d}title\u{9c}y\u{90}dcs\u{9c}z\u{85}".as_bytes(), "xyz"),
+            (b"\x1b]title\x1b[31mred", "red"),
+            (b"\x1b[31\x18mx", "mx"),
+            (b"\x1b\x1b[31mx", "x"),
+            ("\x1b[3é".as_bytes(), "é"),
+            (b"\x1b]never ended", ""),
+            (b"x\x1b", "x"),
+            (b"x\x1b[12", "x"),
+        ] {
+            assert_eq!(clean(line), text, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_carriage_return_keeps_the_last_version_that_is_not_empty() {
+        for (line, text) in [
+            (&b"10%\r20%\r30%"[..], "30%"),
+            (b"10%\r20%\r", "20%"),
+            (b"10%\r\r\r", "10%"),
+            (b"10%\r\x1b[K", "10%"),
+            (b"10%\rx\x08", "10%"),
+            (b"\r\rx", "x"),
+            (b"abc\r\x08d", "d"),
+            (b"abc\x1b\r[31mx", "x"),
+            (b"\r", ""),
+        ] {
+            assert_eq!(clean(line), text, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn backspace_erases_a_character_and_other_controls_are_dropped() {
+        for (line, text) in [
+            ("aé\x08b".as_bytes(), "ab"),
+            (b"\x08\x08a\x08\x08\x08b", "b"),
+            (b"N\x08NA\x08A", "NA"),
+            (b"a\0b\x01\x07\x0b\x0c\x0e\x7fc", "abc"),
+            (b"a\tb", "a\tb"),
+        ] {
+            assert_eq!(clean(line), text, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_text_is_replaced_as_the_standard_library_does_it() {
+        for line in [
+            &b"\xff"[..],
+            b"a\x80b\x9fc",
+            b"\xe2\x82",
+            b"\xe2\x82x",
+            b"\xf0\x9f\x98x\xf0\x9f\x98\x80",
+            b"\xc0\xaf\xed\xa0\x80",
+            b"\xf4\x90\x80\x80",
+        ] {
+            assert_eq!(clean(line), String::from_utf8_lossy(line), "{line:?}");
+        }
+        assert_eq!(clean("a\u{202e}b\u{2066}c\u{2029}d\u{2070}\u{2027}".as_bytes()), "a\u{fffd}b\u{fffd}c\u{fffd}d\u{2070}\u{2027}");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted_and_can_be_erased() {
+        let mut sanitizer = Sanitizer::new(5);
+        sanitizer.feed("abcéxyz".as_bytes());
+        assert_eq!(sanitizer.end(""), ("abcé".as_bytes(), 3));
+        sanitizer.feed(b"\x08\x08\x08\x08q12");
+        assert_eq!(sanitizer.end(""), (&b"abcq1"[..], 1));
+    }
+
+    #[test]
+    fn the_plain_prefix_is_exact() {
+        for n in 0..40 {
+            for bad in [0_u8, 0x1f, 0x7f, 0x80, 0xff, b'\n', b'\r', 0x1b] {
+                let mut bytes = vec![b' '; 40];
+                bytes[n / 2] = b'\t';
+                bytes[n] = bad;
+                bytes[39] = 0x80;
+                assert_eq!(plain_prefix(&bytes), n.min(39), "{bad}");
+            }
+        }
+        assert_eq!(plain_prefix(b"\x80\x1f abc"), 0);
+        assert_eq!(plain_prefix(b"~ \t"), 3);
+    }
+}

@@ -1,0 +1,244 @@
+//! The command line: what can be said on it, and what is refused.
+
+use super::duration;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use lastwords::{BackendChoice, Bound, ExitSourceChoice, Signal};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// Runs other programs and tells the truth about how each one ended.
+#[derive(Debug, Parser)]
+#[command(name = "lastwords", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Run one command, pass its output through, and say how it ended.
+    #[command(after_help = STATUSES)]
+    Run(Box<RunArgs>),
+}
+
+/// The page that surprises people least: statuses and units.
+const STATUSES: &str = "\
+Exit status: that of the command; 128+N if signal N ended it (INT and QUIT end lastwords the same way); 124 after \
+--timeout; 123 if the command returned 0 and its background work did not finish; 125 if lastwords itself failed; \
+126 if the command can't be executed; 127 if it isn't found.
+
+DUR is 500ms, 1s, 2m, 1h30m, 0 or infinite. Two pipes give up the order between stdout and stderr: --merge keeps it.";
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) bounds: BoundArgs,
+    #[command(flatten)]
+    pub(crate) child: ChildArgs,
+    #[command(flatten)]
+    pub(crate) said: SaidArgs,
+    #[command(flatten)]
+    pub(crate) ways: WayArgs,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// How long things may take.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Bounds")]
+pub(crate) struct BoundArgs {
+    /// After the exit, stop reading when no byte has come for so long
+    #[arg(long, value_name = "DUR", default_value = "2s", value_parser = duration::bound)]
+    pub(crate) drain_idle: Bound,
+    /// After the exit, stop reading after so long, whatever arrives
+    #[arg(long, value_name = "DUR", default_value = "5s", value_parser = duration::bound)]
+    pub(crate) drain_limit: Bound,
+    /// The first signal of a stop
+    #[arg(long, value_name = "SIG", default_value = "TERM", value_parser = signal)]
+    pub(crate) stop_signal: Signal,
+    /// From that signal to SIGKILL
+    #[arg(long, value_name = "DUR", default_value = "2s", value_parser = duration::bound)]
+    pub(crate) stop_grace: Bound,
+    /// Stop the run, and what it left, after this long
+    #[arg(long, value_name = "DUR", value_parser = duration::limit)]
+    pub(crate) timeout: Option<Bound>,
+}
+
+/// What the command is started with.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "The command's surroundings")]
+pub(crate) struct ChildArgs {
+    /// stdout and stderr in one pipe, their order kept
+    #[arg(long)]
+    pub(crate) merge: bool,
+    /// Where stdin comes from
+    #[arg(long, value_name = "FROM", default_value = "inherit")]
+    pub(crate) stdin: StdinFrom,
+    /// Working directory of the command
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// Set a variable; PATH decides where the command is looked for
+    #[arg(long, value_name = "K=V", value_parser = OsStringValueParser::new().try_map(variable))]
+    pub(crate) env: Vec<(OsString, OsString)>,
+    /// Remove a variable (before --env sets any)
+    #[arg(long, value_name = "K", value_parser = OsStringValueParser::new().try_map(name))]
+    pub(crate) unset: Vec<OsString>,
+    /// Close descriptors above 2 that lastwords was started with; by default they are passed on
+    #[arg(long)]
+    pub(crate) close_fds: bool,
+}
+
+/// What is kept and told.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "What is told")]
+pub(crate) struct SaidArgs {
+    /// Write the report as one JSON object; - is a line of its own on stdout
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+    /// Lines of stderr in the report, the last ones
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub(crate) tail_lines: usize,
+    /// Bytes of each stream that are kept for it
+    #[arg(long, value_name = "N", default_value = "2MiB", value_parser = duration::size)]
+    pub(crate) tail_bytes: u64,
+    /// No summary, and nothing about the drain or background work; failures are still told
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    /// Colours in the summary
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub(crate) color: Color,
+}
+
+/// Which of the kernel's ways are used.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Ways")]
+pub(crate) struct WayArgs {
+    /// The poll set
+    #[arg(long, value_name = "WAY", default_value = "auto")]
+    pub(crate) backend: BackendWay,
+    /// How the exit is learnt
+    #[arg(long, value_name = "WAY", default_value = "auto")]
+    pub(crate) exit_source: ExitWay,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StdinFrom {
+    Inherit,
+    Null,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BackendWay {
+    Auto,
+    Epoll,
+    Uring,
+}
+
+impl From<BackendWay> for BackendChoice {
+    fn from(way: BackendWay) -> BackendChoice {
+        match way {
+            BackendWay::Auto => BackendChoice::Auto,
+            BackendWay::Epoll => BackendChoice::Epoll,
+            BackendWay::Uring => BackendChoice::Uring,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExitWay {
+    Auto,
+    Pidfd,
+    Sigchld,
+}
+
+impl From<ExitWay> for ExitSourceChoice {
+    fn from(way: ExitWay) -> ExitSourceChoice {
+        match way {
+            ExitWay::Auto => ExitSourceChoice::Auto,
+            ExitWay::Pidfd => ExitSourceChoice::Pidfd,
+            ExitWay::Sigchld => ExitSourceChoice::Sigchld,
+        }
+    }
+}
+
+fn signal(text: &str) -> Result<Signal, String> {
+    Signal::from_name(text).ok_or_else(|| "not a signal: expected a name such as TERM, or a number from 1 to 64".into())
+}
+
+fn variable(text: OsString) -> Result<(OsString, OsString), String> {
+    let bytes = text.as_bytes();
+    match bytes.iter().position(|b| *b == b'=') {
+        Some(at) if at > 0 => {
+            let (key, value) = (OsStr::from_bytes(&bytes[..at]), OsStr::from_bytes(&bytes[at + 1..]));
+            Ok((key.to_os_string(), value.to_os_string()))
+        }
+        Some(_) | None => Err("expected NAME=VALUE".into()),
+    }
+}
+
+fn name(text: OsString) -> Result<OsString, String> {
+    if text.is_empty() || text.as_bytes().contains(&b'=') { Err("not the name of a variable".into()) } else { Ok(text) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &[&str]) -> Result<RunArgs, clap::Error> {
+        let words = ["lastwords", "run"].iter().chain(args);
+        Cli::try_parse_from(words).map(|cli| match cli.verb {
+            Verb::Run(run) => *run,
+        })
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn what_stands_after_the_dashes_is_the_commands_own() {
+        let run = parse(&["--timeout", "1m", "--", "make", "--timeout", "2s", "--", "x"]).expect("well formed");
+        assert_eq!(run.command, ["make", "--timeout", "2s", "--", "x"]);
+        assert_eq!(run.bounds.timeout, Some(Bound::After(std::time::Duration::from_secs(60))));
+    }
+
+    #[test]
+    fn wrong_use_is_refused() {
+        for args in [
+            &["--"][..],
+            &["true"],
+            &["--nope", "--", "true"],
+            &["--timeout", "0", "--", "true"],
+            &["--stop-signal", "NOPE", "--", "true"],
+            &["--env", "=x", "--", "true"],
+            &["--env", "x", "--", "true"],
+            &["--unset", "a=b", "--", "true"],
+            &["--tail-bytes", "2MB", "--", "true"],
+            &["--stdin", "file", "--", "true"],
+            &["--background", "wait", "--", "true"],
+            &["--terminate-grace", "1s", "--", "true"],
+            &["--secret", "X", "--", "true"],
+            &["--init", "--", "true"],
+        ] {
+            assert!(parse(args).is_err(), "{args:?} was taken");
+        }
+    }
+
+    #[test]
+    fn a_value_may_be_empty_and_hold_equal_signs() {
+        let run = parse(&["--env", "A=", "--env", "B=c=d", "--unset", "C", "--", "true"]).expect("well formed");
+        assert_eq!(run.child.env, [("A".into(), "".into()), ("B".into(), "c=d".into())]);
+        assert_eq!(run.child.unset, ["C"]);
+    }
+}

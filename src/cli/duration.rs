@@ -1,0 +1,135 @@
+//! Durations and sizes, as the command line has them and as a human reads them.
+
+use lastwords::Bound;
+use std::time::Duration;
+
+/// The units of a duration, the longest first: each may come once, in this order.
+const UNITS: [(&str, u64); 6] =
+    [("d", 86_400_000_000_000), ("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
+
+/// Reads `500ms`, `1s`, `1h30m`, `0` or `infinite`.
+pub(crate) fn bound(text: &str) -> Result<Bound, String> {
+    if text == "infinite" { Ok(Bound::Never) } else { duration(text).map(Bound::After) }
+}
+
+/// Reads a time limit: a duration above zero, or `infinite` for none.
+pub(crate) fn limit(text: &str) -> Result<Bound, String> {
+    let bound = bound(text)?;
+    if bound.is_zero() { Err("a limit of 0 would end the command before it began".into()) } else { Ok(bound) }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let mut rest = text;
+    let mut nanos: u64 = 0;
+    let mut units = UNITS.as_slice();
+    while !rest.is_empty() {
+        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let (number, tail) = rest.split_at(digits);
+        let letters = tail.len() - tail.trim_start_matches(|c: char| c.is_ascii_alphabetic()).len();
+        let (unit, tail) = tail.split_at(letters);
+        let place = units.iter().position(|(name, _)| *name == unit);
+        let (Ok(number), Some(place)) = (number.parse::<u64>(), place) else {
+            return Err("expected a duration such as 500ms, 1s, 1h30m, 0 or infinite".into());
+        };
+        let (scale, shorter) = (units[place].1, &units[place + 1..]);
+        nanos = number
+            .checked_mul(scale)
+            .and_then(|n| nanos.checked_add(n))
+            .ok_or("longer than 584 years; infinite is another way to say so")?;
+        units = shorter;
+        rest = tail;
+    }
+    if text.is_empty() { Err("an empty duration".into()) } else { Ok(Duration::from_nanos(nanos)) }
+}
+
+/// Reads `65536`, `64KiB`, `2MiB` or `1GiB`.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let scale: u64 = match unit {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return Err("expected a size such as 65536, 64KiB or 2MiB".into()),
+    };
+    let number: u64 = number.parse().map_err(|_| "expected a size such as 65536, 64KiB or 2MiB".to_owned())?;
+    number.checked_mul(scale).ok_or_else(|| "too large".to_owned())
+}
+
+/// A duration for a human: two units at most, `1h30m`, `2.5s`, `84us`.
+pub(crate) fn show(d: Duration) -> String {
+    let seconds = d.as_secs();
+    match seconds {
+        3600.. => pair(seconds / 3600, "h", seconds % 3600 / 60, "m"),
+        60.. => pair(seconds / 60, "m", seconds % 60, "s"),
+        1.. => tenths(d.as_millis() / 100, "s"),
+        0 if d.is_zero() => "0s".to_owned(),
+        0 if d.as_millis() > 0 => tenths(d.as_micros() / 100, "ms"),
+        0 => format!("{}us", d.as_micros()),
+    }
+}
+
+fn pair(large: u64, large_unit: &str, small: u64, small_unit: &str) -> String {
+    if small == 0 { format!("{large}{large_unit}") } else { format!("{large}{large_unit}{small}{small_unit}") }
+}
+
+fn tenths(tenths: u128, unit: &str) -> String {
+    if tenths.is_multiple_of(10) { format!("{}{unit}", tenths / 10) } else { format!("{}.{}{unit}", tenths / 10, tenths % 10) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_as_documented() {
+        let ms = |n| Ok(Bound::After(Duration::from_millis(n)));
+        assert_eq!(bound("500ms"), ms(500));
+        assert_eq!(bound("1s"), ms(1000));
+        assert_eq!(bound("2m"), ms(120_000));
+        assert_eq!(bound("1h30m"), ms(5_400_000));
+        assert_eq!(bound("1d2h3m4s5ms6us"), Ok(Bound::After(Duration::from_micros(93_784_005_006))));
+        assert_eq!(bound("0"), ms(0));
+        assert_eq!(bound("0s"), ms(0));
+        assert_eq!(bound("infinite"), Ok(Bound::Never));
+    }
+
+    #[test]
+    fn what_is_no_duration_is_refused() {
+        for text in ["", "5", "s", "-1s", "1.5s", "30M", "1s1m", "1s1s", "1 s", " 1s", "99999999999999999999s", "999999d", "inf", "1s\n"] {
+            assert!(bound(text).is_err(), "{text:?} was taken");
+        }
+    }
+
+    #[test]
+    fn a_limit_of_zero_is_refused() {
+        assert!(limit("0").is_err() && limit("0ms").is_err());
+        assert_eq!(limit("1s"), Ok(Bound::After(Duration::from_secs(1))));
+        assert_eq!(limit("infinite"), Ok(Bound::Never));
+    }
+
+    #[test]
+    fn sizes_are_read_in_bytes_and_binary_units() {
+        assert_eq!(size("0"), Ok(0));
+        assert_eq!(size("123"), Ok(123));
+        assert_eq!(size("64KiB"), Ok(65_536));
+        assert_eq!(size("2MiB"), Ok(2 << 20));
+        assert_eq!(size("1GiB"), Ok(1 << 30));
+        for text in ["", "KiB", "-1", "1.5MiB", "2 MiB", "2mib", "99999999999999999999", "99999999999GiB"] {
+            assert!(size(text).is_err(), "{text:?} was taken");
+        }
+    }
+
+    #[test]
+    fn durations_are_shown_in_two_units_at_most() {
+        for (micros, text) in
+            [(0, "0s"), (84, "84us"), (1500, "1.5ms"), (2_000_000, "2s"), (2_540_000, "2.5s"), (60_000_000, "1m"), (5_400_000_000, "1h30m")]
+        {
+            assert_eq!(show(Duration::from_micros(micros)), text);
+        }
+    }
+}

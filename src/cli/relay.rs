@@ -1,0 +1,143 @@
+//! What goes to our own stdout and stderr: the command's bytes, unchanged and at once, and between its lines our own.
+
+use super::sink::{Sink, Taken};
+use lastwords::Stream;
+use rustix::event::{PollFd, poll};
+use std::io;
+
+/// Clears the line that the cursor is on.
+const CLEAR_LINE: &[u8] = b"\r\x1b[K";
+
+/// Both outputs.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    sinks: [Sink; 2],
+    /// Which of them was written last.
+    newest: Stream,
+    /// A line of ours stands on the terminal, to be cleared before anything else is written.
+    live_line: bool,
+}
+
+impl Relay {
+    /// Looks at our own stdout and stderr.
+    pub(crate) fn new() -> Relay {
+        let sinks = [Sink::new(rustix::stdio::stdout()), Sink::new(rustix::stdio::stderr())];
+        Relay { sinks, newest: Stream::Stderr, live_line: false }
+    }
+
+    fn sink(&self, stream: Stream) -> &Sink {
+        match stream {
+            Stream::Stdout => &self.sinks[0],
+            Stream::Stderr => &self.sinks[1],
+        }
+    }
+
+    fn sink_mut(&mut self, stream: Stream) -> &mut Sink {
+        match stream {
+            Stream::Stdout => &mut self.sinks[0],
+            Stream::Stderr => &mut self.sinks[1],
+        }
+    }
+
+    /// Is our own stderr a terminal?
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.sink(Stream::Stderr).is_terminal()
+    }
+
+    /// Passes on what the command has written.
+    pub(crate) fn pass(&mut self, stream: Stream, bytes: &[u8]) -> Taken {
+        if self.sink(stream).is_terminal() {
+            self.clear_live_line();
+        }
+        self.newest = stream;
+        self.sink_mut(stream).write(bytes)
+    }
+
+    /// Writes what is held back of one stream, as far as its reader takes it now; `None` if nothing is held back.
+    pub(crate) fn flush(&mut self, stream: Stream) -> Option<Taken> {
+        let sink = self.sink_mut(stream);
+        sink.is_held().then(|| sink.flush())
+    }
+
+    /// Descriptors that are to be polled for writability.
+    pub(crate) fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
+        self.sinks.iter().filter(|sink| sink.is_held()).map(Sink::as_poll_fd)
+    }
+
+    /// Waits until everything is written or nobody reads it any more. Signals may end lastwords meanwhile.
+    pub(crate) fn finish(&mut self) {
+        self.clear_live_line();
+        loop {
+            for stream in Stream::ALL {
+                self.flush(stream);
+            }
+            let mut fds: Vec<PollFd<'_>> = self.poll_fds().collect();
+            if fds.is_empty() {
+                return;
+            }
+            // EINTR is all that can come.
+            let _ = poll(&mut fds, None);
+        }
+    }
+
+    /// What is held back now will not be written: somebody who insists wants lastwords to end.
+    pub(crate) fn give_up_held(&mut self) -> impl Iterator<Item = Stream> + use<> {
+        let given_up = Stream::ALL.map(|stream| {
+            let sink = self.sink_mut(stream);
+            sink.is_held().then(|| sink.give_up()).map(|()| stream)
+        });
+        given_up.into_iter().flatten()
+    }
+
+    /// Says something of our own on stderr: whole lines, never in the middle of one of the command's.
+    pub(crate) fn say(&mut self, text: &str) {
+        self.clear_live_line();
+        let one_screen = self.sinks.iter().all(Sink::is_terminal);
+        let cursor = if one_screen { self.newest } else { Stream::Stderr };
+        let begin = if self.sink(cursor).is_mid_line() { "\n" } else { "" };
+        self.newest = Stream::Stderr;
+        // Held back or gone: nothing more can be done about it here.
+        let _ = self.sink_mut(Stream::Stderr).write(format!("{begin}{text}\n").as_bytes());
+    }
+
+    /// Writes one line of its own on stdout, and waits until it is written.
+    pub(crate) fn line_on_stdout(&mut self, text: &str) -> io::Result<()> {
+        self.finish();
+        let sink = self.sink_mut(Stream::Stdout);
+        let begin = if sink.is_mid_line() { "\n" } else { "" };
+        let _ = sink.write(format!("{begin}{text}\n").as_bytes());
+        self.finish();
+        let sink = self.sink(Stream::Stdout);
+        match sink.failure() {
+            Some(errno) => Err(errno.into()),
+            None if sink.is_open() => Ok(()),
+            None => Err(rustix::io::Errno::PIPE.into()),
+        }
+    }
+
+    /// Shows a line on the terminal that the next output replaces. Not in the middle of one of the command's.
+    pub(crate) fn show_live_line(&mut self, text: &str) {
+        let busy = self.sinks.iter().any(|sink| sink.is_held() || (sink.is_terminal() && sink.is_mid_line() && !self.live_line));
+        if busy || !self.is_terminal() {
+            return;
+        }
+        let columns = rustix::termios::tcgetwinsize(rustix::stdio::stderr()).map_or(0, |size| usize::from(size.ws_col));
+        let columns = if columns == 0 { 80 } else { columns };
+        let cut: String = text.chars().take(columns.max(20) - 1).collect();
+        self.clear_live_line();
+        // The newline that it does not have is not missed: the line is cleared before anything else comes.
+        let _ = self.sink_mut(Stream::Stderr).write_aside(cut.as_bytes());
+        self.live_line = true;
+    }
+
+    fn clear_live_line(&mut self) {
+        if std::mem::take(&mut self.live_line) {
+            let _ = self.sink_mut(Stream::Stderr).write_aside(CLEAR_LINE);
+        }
+    }
+
+    /// An output that could not be written, though somebody might have read it: which, and why.
+    pub(crate) fn failures(&self) -> impl Iterator<Item = (Stream, io::Error)> {
+        Stream::ALL.into_iter().filter_map(|stream| Some((stream, self.sink(stream).failure()?.into())))
+    }
+}

@@ -1,0 +1,124 @@
+//! How lastwords itself ends.
+
+use lastwords::{Outcome, Report, SettledAs, Signal, SpawnError, Step, StopReason, Verdict};
+
+/// Background work was waited for, and did not finish.
+const UNFINISHED_WORK: u8 = 123;
+/// The run limit.
+const TIMED_OUT: u8 = 124;
+/// lastwords itself failed.
+pub(crate) const OWN_FAILURE: u8 = 125;
+/// The command can't be executed.
+const NOT_EXECUTABLE: u8 = 126;
+/// The command isn't found.
+const NOT_FOUND: u8 = 127;
+
+/// The end of lastwords.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// With this exit status.
+    Status(u8),
+    /// By the signal that ended the leader, so that a shell's loop ends with it. Where that cannot be, with 128+N.
+    Signal(Signal),
+}
+
+/// From a final report.
+pub(crate) fn of_report(report: &Report) -> Ending {
+    if let Some(error) = &report.error {
+        return Ending::Status(of_failed_spawn(error));
+    }
+    if is_stuck(report) {
+        return Ending::Status(OWN_FAILURE);
+    }
+    let code = report.exit.and_then(|exit| exit.code);
+    let signal = report.exit.and_then(|exit| exit.signal);
+    // A run limit that came after the leader's own end changes a success only.
+    let limit_passed = report.stop.as_ref().is_some_and(|stop| stop.reason == StopReason::Timeout);
+    let own_failure = signal.is_some() || code.is_some_and(|code| code != 0);
+    if report.outcome == Some(Outcome::TimedOut) || (limit_passed && !own_failure) {
+        return Ending::Status(TIMED_OUT);
+    }
+    match (code, signal) {
+        (_, Some(signal)) if signal == Signal::INT || signal == Signal::QUIT => Ending::Signal(signal),
+        (_, Some(signal)) => Ending::Status(for_signal(signal)),
+        (Some(0), None) if work_did_not_finish(report) => Ending::Status(UNFINISHED_WORK),
+        (Some(code), None) => Ending::Status(u8::try_from(code).unwrap_or(OWN_FAILURE)),
+        (None, None) => Ending::Status(OWN_FAILURE),
+    }
+}
+
+/// 128+N.
+pub(crate) fn for_signal(signal: Signal) -> u8 {
+    u8::try_from(128 + signal.as_raw()).unwrap_or(OWN_FAILURE)
+}
+
+/// From the error of a spawn: what env(1) and the shells say.
+fn of_failed_spawn(error: &SpawnError) -> u8 {
+    if error.is_not_found() {
+        return NOT_FOUND;
+    }
+    match error.step() {
+        Step::Find | Step::Exec => NOT_EXECUTABLE,
+        _ if error.largest().is_some() => NOT_EXECUTABLE,
+        _ => OWN_FAILURE,
+    }
+}
+
+/// Something outlived SIGKILL, or refused it.
+fn is_stuck(report: &Report) -> bool {
+    report.state() == Some(Verdict::Unfinished)
+        || report.stop.as_ref().is_some_and(|stop| !stop.stuck.is_empty())
+        || report.background.as_ref().is_some_and(|work| work.state == SettledAs::Stuck)
+}
+
+/// It was waited for or ended, and did not come to its own end.
+fn work_did_not_finish(report: &Report) -> bool {
+    report.background.as_ref().is_some_and(|work| matches!(work.state, SettledAs::Terminated | SettledAs::Kept))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lastwords::{Backend, Caps, Errno, Exit, ExitSource, StatusSource, TooLarge};
+
+    const ENOENT: Errno = Errno::from_raw(2);
+
+    fn failed(error: SpawnError) -> Ending {
+        of_report(&Report::of_failed_spawn(vec!["x".into()], error, &Caps::bare(Backend::Epoll, ExitSource::Pidfd)))
+    }
+
+    fn ended(exit: Exit, outcome: Outcome) -> Ending {
+        let error = SpawnError::new(Step::Exec, ENOENT);
+        let mut report = Report::of_failed_spawn(vec!["x".into()], error, &Caps::bare(Backend::Epoll, ExitSource::Pidfd));
+        (report.error, report.exit, report.outcome) = (None, Some(exit), Some(outcome));
+        of_report(&report)
+    }
+
+    #[test]
+    fn a_failed_spawn_ends_as_env_and_the_shells_end() {
+        let new = |step, errno| SpawnError::new(step, Errno::from_raw(errno));
+        assert_eq!(failed(new(Step::Find, 2)), Ending::Status(127));
+        assert_eq!(failed(new(Step::Exec, 2)), Ending::Status(127));
+        assert_eq!(failed(new(Step::Exec, 2).because("the interpreter is missing")), Ending::Status(126));
+        assert_eq!(failed(new(Step::Find, 13)), Ending::Status(126));
+        assert_eq!(failed(new(Step::Exec, 8)), Ending::Status(126));
+        assert_eq!(failed(new(Step::Clone, 7).with_sizes(TooLarge::new(1, Vec::new()))), Ending::Status(126));
+        assert_eq!(failed(new(Step::Chdir, 2)), Ending::Status(125));
+        assert_eq!(failed(new(Step::Pipe, 24)), Ending::Status(125));
+    }
+
+    #[test]
+    fn an_end_is_handed_on() {
+        let code = |code| Exit::with_code(code, StatusSource::Waitid);
+        let by = |signal| Exit::by_signal(signal, false, StatusSource::Waitid);
+        assert_eq!(ended(code(0), Outcome::Succeeded), Ending::Status(0));
+        assert_eq!(ended(code(255), Outcome::Failed), Ending::Status(255));
+        assert_eq!(ended(code(3), Outcome::Stopped), Ending::Status(3));
+        assert_eq!(ended(by(Signal::TERM), Outcome::Stopped), Ending::Status(143));
+        assert_eq!(ended(by(Signal::INT), Outcome::Signaled), Ending::Signal(Signal::INT));
+        assert_eq!(ended(by(Signal::QUIT), Outcome::Signaled), Ending::Signal(Signal::QUIT));
+        assert_eq!(ended(by(Signal::INT), Outcome::TimedOut), Ending::Status(124));
+        assert_eq!(ended(code(0), Outcome::TimedOut), Ending::Status(124));
+        assert_eq!(ended(Exit::unknown(), Outcome::Unknown), Ending::Status(125));
+    }
+}

@@ -1,0 +1,150 @@
+//! What this kernel, in this process, can do: found by trying.
+#![expect(unsafe_code, reason = "tries system calls with arguments that cannot do anything")]
+
+use super::{feed, pidfd};
+use crate::error::{BuildError, Errno};
+use crate::kernel::linux::LinuxOptions;
+use crate::kernel::{Caps, MemberWatch};
+use crate::words::{Backend, BackendChoice, ExitSource, ExitSourceChoice, GroupSignal};
+use std::os::fd::AsFd;
+
+/// Tries everything. An error only if the host insists on what is not to be had.
+pub(crate) fn find(options: &LinuxOptions) -> Result<Caps, BuildError> {
+    let clone3 = try_clone3();
+    let opened = pidfd::open(std::process::id());
+    let exit = choose_exit(options.exit_source, clone3, opened.as_ref().map(|_| ()).map_err(|e| *e))?;
+    let mut caps = Caps::bare(Backend::Epoll, exit.0);
+    caps.backend_why = match options.backend {
+        BackendChoice::Auto => "epoll is the default".into(),
+        BackendChoice::Epoll => "epoll was asked for".into(),
+        BackendChoice::Uring => "io_uring is not built in".into(),
+    };
+    caps.exit_why = exit.1;
+    caps.clone3 = clone3.is_ok();
+    // clone(2) has CLONE_PIDFD as well, of the same age, and nothing harmless to try it by.
+    caps.pidfd_from_clone = clone3.is_ok() || is_at_least(5, 3);
+    caps.pidfd_open = opened.is_ok();
+    // Flags are looked at before the descriptor, and the descriptor before anything else: EBADF is a yes.
+    caps.pidfd_signal = try_signal(0) == libc::EBADF;
+    caps.group_signal =
+        caps.pidfd_signal && options.group_signal == GroupSignal::Auto && try_signal(libc::PIDFD_SIGNAL_PROCESS_GROUP) == libc::EBADF;
+    // That the request is known can be tried; that it tells of the dead cannot, without somebody who has died.
+    caps.exit_info = is_at_least(6, 15) && opened.is_ok_and(|own| pidfd::info(own.as_fd(), u64::from(libc::PIDFD_INFO_EXIT)).is_ok());
+    caps.close_range = try_close_range();
+    caps.nosignal_write = feed::can_write_without_signal();
+    caps.members = if caps.pidfd_open { MemberWatch::ByPidfd } else { MemberWatch::ByLooking };
+    Ok(caps)
+}
+
+type Tried = Result<(), Errno>;
+
+fn choose_exit(choice: ExitSourceChoice, clone3: Tried, open: Tried) -> Result<(ExitSource, String), BuildError> {
+    const EVERY_SECOND: &str = "children are also asked once a second";
+    match (choice, clone3, open) {
+        (ExitSourceChoice::Sigchld, ..) => Ok((ExitSource::Sigchld, format!("SIGCHLD was asked for; {EVERY_SECOND}"))),
+        (ExitSourceChoice::Pidfd, Ok(()), _) | (ExitSourceChoice::Pidfd, _, Ok(())) => {
+            Ok((ExitSource::Pidfd, "pidfds were asked for".into()))
+        }
+        (ExitSourceChoice::Pidfd, Err(_), Err(e)) => Err(BuildError::new("watch exits by pidfd", Some(e))),
+        (ExitSourceChoice::Auto, Ok(()), Ok(())) => Ok((ExitSource::Pidfd, "pidfds are to be had".into())),
+        (ExitSourceChoice::Auto, Ok(()), Err(e)) => Ok((ExitSource::Pidfd, format!("clone3 gives pidfds; pidfd_open refused: {e}"))),
+        (ExitSourceChoice::Auto, Err(e), Ok(())) => Ok((ExitSource::Pidfd, format!("pidfd_open gives pidfds; clone3 refused: {e}"))),
+        (ExitSourceChoice::Auto, Err(clone3), Err(open)) => {
+            Ok((ExitSource::Sigchld, format!("clone3 refused: {clone3}; pidfd_open refused: {open}; {EVERY_SECOND}")))
+        }
+    }
+}
+
+/// With arguments of no size there is nothing to be cloned: EINVAL where the call is known.
+fn try_clone3() -> Tried {
+    // SAFETY: size 0 is refused before anything is read.
+    let result = unsafe { libc::syscall(libc::SYS_clone3, std::ptr::null::<u8>(), 0_usize) };
+    match last_errno(result) {
+        libc::EINVAL => Ok(()),
+        e => Err(Errno::from_raw(e)),
+    }
+}
+
+/// The errno of a signal 0 to no descriptor.
+fn try_signal(flags: u32) -> i32 {
+    // SAFETY: descriptor -1 is nobody, signal 0 is none.
+    let result = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, -1, 0, std::ptr::null::<u8>(), flags) };
+    last_errno(result)
+}
+
+/// Closes the one descriptor that nobody can have.
+fn try_close_range() -> bool {
+    // SAFETY: no descriptor has this number.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, u32::MAX, u32::MAX, 0) };
+    result == 0
+}
+
+fn last_errno(result: libc::c_long) -> i32 {
+    if result == -1 { std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) } else { 0 }
+}
+
+/// uname(2): the release, as far as it is two numbers.
+fn is_at_least(major: u32, minor: u32) -> bool {
+    let name = rustix::system::uname();
+    is_release_at_least(name.release().to_bytes(), (major, minor))
+}
+
+fn is_release_at_least(release: &[u8], wanted: (u32, u32)) -> bool {
+    let text = String::from_utf8_lossy(release);
+    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse::<u32>().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= wanted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_asked_for_is_told_with_its_reason() {
+        let refused = Err(Errno::from_raw(libc::EPERM));
+        let auto = |clone3, open| choose_exit(ExitSourceChoice::Auto, clone3, open).expect("there is always a way");
+        assert_eq!(auto(Ok(()), Ok(())).0, ExitSource::Pidfd);
+        assert_eq!(auto(Ok(()), refused).1, "clone3 gives pidfds; pidfd_open refused: Operation not permitted (EPERM)");
+        assert_eq!(auto(refused, Ok(())).0, ExitSource::Pidfd);
+        let (source, why) = auto(refused, Err(Errno::from_raw(libc::ENOSYS)));
+        assert_eq!(source, ExitSource::Sigchld);
+        assert!(why.contains("clone3 refused: Operation not permitted (EPERM); pidfd_open refused: Function not implemented"), "{why}");
+        assert_eq!(choose_exit(ExitSourceChoice::Sigchld, Ok(()), Ok(())).expect("can be had").0, ExitSource::Sigchld);
+        let error = choose_exit(ExitSourceChoice::Pidfd, refused, refused).expect_err("not to be had");
+        assert_eq!(error.to_string(), "watch exits by pidfd: Operation not permitted (EPERM)");
+    }
+
+    #[test]
+    fn trying_agrees_with_the_kernels_release() {
+        let caps = find(&LinuxOptions::default()).expect("caps");
+        // A filter may refuse what the kernel has; nothing can have what the kernel lacks.
+        for (has, (major, minor)) in [
+            (caps.clone3, (5, 3)),
+            (caps.pidfd_open, (5, 3)),
+            (caps.pidfd_signal, (5, 1)),
+            (caps.group_signal, (6, 9)),
+            (caps.exit_info, (6, 15)),
+            (caps.close_range, (5, 9)),
+            (caps.nosignal_write, (6, 18)),
+        ] {
+            assert!(!has || is_at_least(major, minor), "{caps:?}");
+        }
+        let off = find(&LinuxOptions { group_signal: GroupSignal::Off, ..LinuxOptions::default() }).expect("caps");
+        assert!(!off.group_signal);
+    }
+
+    #[test]
+    fn io_uring_is_answered_with_epoll_and_the_reason() {
+        let caps = find(&LinuxOptions { backend: BackendChoice::Uring, ..LinuxOptions::default() }).expect("caps");
+        assert_eq!((caps.backend, caps.backend_why.as_str()), (Backend::Epoll, "io_uring is not built in"));
+    }
+
+    #[test]
+    fn releases_are_compared_by_number() {
+        assert!(is_release_at_least(b"6.18.44-fc-v857", (6, 9)));
+        assert!(is_release_at_least(b"5.10.0", (5, 3)));
+        assert!(!is_release_at_least(b"5.2-rc1", (5, 3)));
+        assert!(!is_release_at_least(b"", (5, 3)));
+        assert!(is_release_at_least(b"7", (6, 15)));
+    }
+}

@@ -1,0 +1,62 @@
+//! Has the leader ended, and how?
+
+use super::epoll::Epoll;
+use super::pidfd::{self, Waited, wait_child};
+use super::table::{ExitWatch, Leader, Row};
+use crate::kernel::{Collected, ExitInfo, Keep, Usage};
+use std::os::fd::AsFd;
+
+/// Asks, and notes the answer in the row. Once it has ended the answer is always the same.
+pub(crate) fn collect(row: &mut Row, keep: Keep, epoll: &Epoll) -> Collected {
+    let reap = keep == Keep::No;
+    match row.leader {
+        Leader::Running => {}
+        Leader::Kept => {
+            if reap {
+                // Whatever the answer: the zombie was ours, or has been stolen meanwhile.
+                let _ = wait_child(row.name(), true);
+                row.leader = Leader::Gone;
+            }
+            return told(row);
+        }
+        Leader::Gone => return told(row),
+    }
+    match wait_child(row.name(), reap) {
+        Waited::NotYet => {
+            not_yet(row);
+            return Collected::NotYet;
+        }
+        Waited::Ended(info, peak) => {
+            let usage = info.usage.map(|u| Usage { max_rss_kib: pidfd::peak(peak, row.host_peak), ..u });
+            row.exit = Some(ExitInfo { exit: info.exit, usage });
+            row.leader = if reap { Leader::Gone } else { Leader::Kept };
+        }
+        Waited::NotOurs => {
+            let exit = row.pidfd.as_ref().and_then(|fd| pidfd::exit_from_info(fd.as_fd()));
+            row.exit = exit.map(|exit| ExitInfo { exit, usage: None });
+            row.leader = Leader::Gone;
+        }
+        // A filter that has come since the loop was built. It is over when its number is nobody's.
+        Waited::Refused(_) => {
+            if pidfd::group_of(row.pid).is_some() {
+                not_yet(row);
+                return Collected::NotYet;
+            }
+            row.leader = Leader::Gone;
+        }
+    }
+    // After the question: reaping it makes its pidfd ready once more, which is nobody's news.
+    row.unwatch_exit(epoll);
+    told(row)
+}
+
+fn told(row: &Row) -> Collected {
+    row.exit.map_or(Collected::Lost, Collected::Ended)
+}
+
+/// A spurious notice: the pidfd stays in the poll set, and who is asked by number is asked again.
+fn not_yet(row: &mut Row) {
+    if row.watch == ExitWatch::Told {
+        row.watch = ExitWatch::Asked;
+    }
+}

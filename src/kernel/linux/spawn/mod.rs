@@ -1,0 +1,280 @@
+//! Starts children without waiting for exec.
+//!
+//! A child is made by clone3(2) with CLONE_VM and without CLONE_VFORK: it shares the host's memory, runs [`child::run`] on a small
+//! stack of its own, and leaves the memory by exec or by its end, while the host has long gone on. The kernel tells when: it zeroes
+//! [`stack::Shared::tid`] (CLONE_CHILD_CLEARTID). "Zero" means that stack and arguments are free; "zero and no failed step" means
+//! that exec has succeeded.
+//!
+//! ```text
+//!  host   look at itself, block all signals, clone3, unblock, setpgid, go on ....... tid is 0: outcome, stack back to the pool
+//!  child                                      \ dispositions, group, terminal, descriptors, directory, limits, user, mask, exec
+//! ```
+//!
+//! What must be minded, and where:
+//! * The child has copies of all descriptors of the host until its exec: whoever watches one takes it out of the poll set before it
+//!   closes it, and closes its own copies of the child's ends whether or not the spawn succeeded.
+//! * A group signal before the child's setpgid would answer ESRCH: the host calls setpgid too, before [`Spawner::launch`] returns.
+//! * A debugger would lose its breakpoints in the shared memory, valgrind and some filters refuse clone3: [`SpawnWay`].
+//! * dup3(a, a), and sources that are targets: `moves.rs`.
+//! * A spawn that never ends (a frozen cgroup, a dead file system) keeps its memory: [`Pending`] is leaked, not freed, if it is
+//!   dropped first.
+
+#![expect(unsafe_code, reason = "clone, and the descriptor it makes")]
+
+mod child;
+mod explain;
+mod host;
+mod lane;
+mod moves;
+mod pending;
+mod prepare;
+mod stack;
+mod syscall;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use moves::ChildEnd;
+pub(crate) use pending::Pending;
+
+use crate::error::{Errno, SpawnError, Step};
+use crate::kernel::linux::clock;
+use crate::kernel::plan::Plan;
+use crate::limits;
+use child::Job;
+use host::{Blocked, Host, Mirror};
+use lane::{Lane, Lanes};
+use moves::Moves;
+use prepare::Prepared;
+use rustix::process::Pid;
+use stack::{Shared, Stack};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::SystemTime;
+use syscall::CloneArgs;
+
+/// clone3's own flag (Linux 5.5): handled signals get their default action.
+const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
+
+/// What a spawner may use: what was found when the loop was built, and what the host has asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SpawnOptions {
+    /// The caller stands still until exec (needed under valgrind).
+    pub vfork: bool,
+    /// clone3(2).
+    pub clone3: bool,
+    /// CLONE_PIDFD.
+    pub pidfd: bool,
+    /// close_range(2).
+    pub close_range: bool,
+}
+
+/// How a child was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum SpawnWay {
+    /// clone3 in shared memory; the caller goes on at once.
+    Free,
+    /// clone with CLONE_VFORK in shared memory; the caller stands still until exec. It was asked for, or a tracer is attached, or
+    /// clone3 is not to be had.
+    Vfork,
+    /// clone with CLONE_VFORK and a copy of the memory: the child changes its user. In shared memory that would make the host
+    /// undumpable, and if it did not, the new user's processes could get at the host's memory through the child.
+    Fork,
+}
+
+/// A child that exists and leads a group of its own.
+#[derive(Debug)]
+pub(crate) struct Launched {
+    /// Its process id, and its group's.
+    pub pid: u32,
+    /// From clone; `None` where it gives none.
+    pub pidfd: Option<OwnedFd>,
+    /// How it goes.
+    pub pending: Pending,
+    /// The wall clock just before.
+    pub started_at: SystemTime,
+    /// How it was made.
+    pub way: SpawnWay,
+}
+
+/// Makes children. Owns the stacks that wait for the next ones.
+#[derive(Debug)]
+pub(crate) struct Spawner {
+    options: SpawnOptions,
+    mirror: Mirror,
+    pool: Vec<Stack>,
+    lanes: Lanes,
+}
+
+impl Spawner {
+    pub(crate) fn new(options: SpawnOptions) -> Spawner {
+        Spawner { options, mirror: Mirror::new(), pool: Vec::with_capacity(limits::SPAWN_STACKS), lanes: Lanes::default() }
+    }
+
+    /// Makes a child of this plan. It exists, and its group does, when this returns; how it goes is told by [`Launched::pending`].
+    ///
+    /// `ends` are the host's descriptors that become 0, 1 and 2: close-on-exec, the caller's to close afterwards, in any case.
+    /// After an error nothing is left.
+    pub(crate) fn launch(&mut self, plan: &Arc<Plan>, ends: [ChildEnd; 3]) -> Result<Launched, SpawnError> {
+        let prepared = Prepared::of(plan)?;
+        let host = self.mirror.look();
+        let way = self.way(&prepared, host);
+        let no_memory = |errno| SpawnError::new(Step::Clone, errno);
+        let stack = self.pool.pop().map_or_else(Stack::new, Ok).map_err(no_memory)?;
+        let status = status_pipe(way)?;
+        let mut lane = self.lane(way, &prepared, host);
+        let placed = match &mut lane {
+            Some((lane, _)) => lane.lend(ends).map_err(|errno| SpawnError::new(Step::Descriptors, errno))?,
+            None => ends,
+        };
+        let moves = Moves::new(placed, &prepared.pass);
+        let job = Box::new(Job {
+            cleared: way == SpawnWay::Free,
+            mirror: self.mirror.fd().map_or(-1, |fd| fd.as_raw_fd()),
+            unshare: lane.as_ref().map(|(_, above)| *above),
+            host: if prepared.death.is_some() { std::process::id() } else { 0 },
+            close_range: self.options.close_range,
+            status: status.as_ref().map_or(-1, |(_, write)| write.as_raw_fd()),
+            shared: NonNull::from(stack.shared()),
+            moves,
+            prepared,
+        });
+        let pending = Pending::new(stack, job, lane.map(|(lane, _)| lane));
+        let started_at = clock::wall();
+        let born = match self.born(way, &pending) {
+            // An old kernel, or a filter: clone with CLONE_VFORK from now on. EINVAL: clone3 without CLONE_CLEAR_SIGHAND.
+            Err(e) if way == SpawnWay::Free && matches!(e.raw(), libc::ENOSYS | libc::EPERM | libc::EINVAL) => {
+                self.options.clone3 = false;
+                self.abandon(pending);
+                return self.launch(plan, ends);
+            }
+            Err(e) => {
+                self.abandon(pending);
+                return Err(SpawnError::new(Step::Clone, e));
+            }
+            Ok(born) => born,
+        };
+        let (pid, pidfd) = born;
+        if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+            // The child does the same; who comes second gets an error that means nothing (EACCES after its exec).
+            let _ = rustix::process::setpgid(Some(pid), Some(pid));
+        }
+        if let Some((read, write)) = status {
+            drop(write);
+            self.settle(way, &pending, read);
+        }
+        Ok(Launched { pid, pidfd, pending, started_at, way })
+    }
+
+    /// Gives the memory of a child that has left it to the next one. One that has not left it is leaked.
+    pub(crate) fn recycle(&mut self, pending: Pending) {
+        let Some((stack, lane)) = pending.into_parts() else { return };
+        if self.pool.len() < limits::SPAWN_STACKS {
+            self.pool.push(stack);
+        }
+        if let Some(lane) = lane {
+            self.lanes.put(lane);
+        }
+    }
+
+    /// A lane for this child, if its table is better made small than copied.
+    fn lane(&mut self, way: SpawnWay, prepared: &Prepared, host: Host) -> Option<(Lane, RawFd)> {
+        let can = self.options.close_range && way == SpawnWay::Free && !prepared.inherit && prepared.pass.is_empty();
+        if can { self.lanes.take(host.table, self.mirror.fd()) } else { None }
+    }
+
+    fn way(&self, prepared: &Prepared, host: Host) -> SpawnWay {
+        if prepared.changes_user() {
+            SpawnWay::Fork
+        } else if self.options.vfork || !self.options.clone3 || host.traced {
+            SpawnWay::Vfork
+        } else {
+            SpawnWay::Free
+        }
+    }
+
+    /// No child was made: nobody uses its memory.
+    fn abandon(&mut self, pending: Pending) {
+        pending.stack().shared().tid.store(0, Ordering::Relaxed);
+        self.recycle(pending);
+    }
+
+    /// The clone itself, with all signals blocked around it.
+    fn born(&self, way: SpawnWay, pending: &Pending) -> Result<(u32, Option<OwnedFd>), Errno> {
+        pending.stack().arm();
+        let (stack, stack_size) = pending.stack().range();
+        let tid = std::ptr::from_ref(&pending.stack().shared().tid) as usize;
+        let job = std::ptr::from_ref(pending.job());
+        let mut pidfd: RawFd = -1;
+        let pidfd_to = std::ptr::from_mut(&mut pidfd) as usize;
+        let pidfd_flag = if self.options.pidfd { libc::CLONE_PIDFD } else { 0 };
+        let blocked = Blocked::new();
+        let pid = if way == SpawnWay::Free {
+            let table = if pending.job().unshare.is_some() { libc::CLONE_FILES } else { 0 };
+            let flags = (libc::CLONE_VM | libc::CLONE_CHILD_CLEARTID | table | pidfd_flag) as u64 | CLONE_CLEAR_SIGHAND;
+            let args = clone3_args(flags, [pidfd_to, tid, stack, stack_size]);
+            // SAFETY: stack, job and words are kept by `Pending` until the kernel has zeroed `tid`; `run` keeps the rules.
+            unsafe { syscall::clone3(&args, child::run, job) }
+        } else {
+            let memory = match way {
+                SpawnWay::Free | SpawnWay::Vfork => libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_CHILD_CLEARTID,
+                // Asked for under valgrind, which knows fork and vfork, and nothing between.
+                SpawnWay::Fork if self.options.vfork => 0,
+                SpawnWay::Fork => libc::CLONE_VFORK,
+            };
+            let flags = memory | pidfd_flag | libc::SIGCHLD;
+            let args = CloneArgs { flags, stack_top: stack + stack_size, pidfd: pidfd_to, child_tid: tid };
+            // SAFETY: as above; in a copy of the memory the child has copies of all three.
+            unsafe { syscall::clone(args, child::run, job) }
+        };
+        drop(blocked);
+        let pid = pid?;
+        // SAFETY: the kernel has just made it for us. Before Linux 5.2 the flag is not known, and the number untouched.
+        let pidfd = (pidfd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(pidfd) });
+        Ok((pid as u32, pidfd))
+    }
+
+    /// After a clone that waited for exec: how it went is known. Where the memory was not shared (it is a copy on purpose, or vfork
+    /// is emulated by fork), the child has told it through the pipe.
+    fn settle(&self, way: SpawnWay, pending: &Pending, read: OwnedFd) {
+        let shared = pending.stack().shared();
+        if shared.tid.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        // With a fork that waited the answer is there or will never be. Else the end of file is waited for: exec closes the pipe.
+        let waited = way == SpawnWay::Fork && !self.options.vfork;
+        let unblocked = waited && rustix::io::ioctl_fionbio(&read, true).is_ok();
+        debug_assert_eq!(waited, unblocked);
+        let mut words = [0; size_of::<Shared>()];
+        let told = rustix::io::retry_on_intr(|| rustix::io::read(&read, &mut words));
+        // All or nothing: the words are fewer than PIPE_BUF bytes.
+        if told == Ok(words.len()) {
+            shared.take_over(&words);
+        }
+        shared.tid.store(0, Ordering::Release);
+    }
+}
+
+fn clone3_args(flags: u64, [pidfd, child_tid, stack, stack_size]: [usize; 4]) -> libc::clone_args {
+    // SAFETY: integers only: all zero is a valid value, and what is not set means "not used".
+    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+    args.flags = flags;
+    args.pidfd = pidfd as u64;
+    args.child_tid = child_tid as u64;
+    args.exit_signal = libc::SIGCHLD as u64;
+    args.stack = stack as u64;
+    args.stack_size = stack_size as u64;
+    args
+}
+
+/// For the ways in which the memory may not be shared.
+fn status_pipe(way: SpawnWay) -> Result<Option<(OwnedFd, OwnedFd)>, SpawnError> {
+    match way {
+        SpawnWay::Free => Ok(None),
+        SpawnWay::Vfork | SpawnWay::Fork => match rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC) {
+            Ok(pipe) => Ok(Some(pipe)),
+            Err(e) => Err(SpawnError::new(Step::Pipe, e.into())),
+        },
+    }
+}

@@ -1,0 +1,302 @@
+//! What a plan comes to as the kernel wants it: pointers, candidates, numbers. Built once per plan, before any clone.
+
+#![expect(unsafe_code, reason = "lists of pointers into strings of the same value are shared between threads")]
+
+use crate::error::{Errno, SpawnError, Step};
+use crate::kernel::plan::{Plan, UserPlan};
+use crate::words::Signal;
+use std::ffi::{CStr, CString, OsStr, OsString, c_char};
+use std::fmt;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where programs are looked for when nobody has set PATH (confstr(3), _CS_PATH).
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// Strings, and the null-terminated list of pointers to them.
+pub(super) struct Strings {
+    owned: Vec<CString>,
+    pointers: Vec<*const c_char>,
+}
+
+// SAFETY: the pointers lead to the heap buffers of `owned`, which belong to this value and are never changed.
+unsafe impl Send for Strings {}
+// SAFETY: as above; everything is read only.
+unsafe impl Sync for Strings {}
+
+/// Their number: values of variables are nobody's business.
+impl fmt::Debug for Strings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Strings({})", self.owned.len())
+    }
+}
+
+impl Strings {
+    fn new(owned: Vec<CString>) -> Strings {
+        let pointers = owned.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect();
+        Strings { owned, pointers }
+    }
+
+    /// The list, as execve(2) takes it.
+    pub(super) fn as_ptr(&self) -> *const *const c_char {
+        self.pointers.as_ptr()
+    }
+
+    /// The strings.
+    pub(super) fn list(&self) -> &[CString] {
+        &self.owned
+    }
+}
+
+/// A limit to be set.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limit {
+    /// RLIMIT_*.
+    pub resource: u32,
+    /// Soft and hard limit, as prlimit64(2) reads them.
+    pub values: [u64; 2],
+}
+
+/// A plan, ready for the child.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    /// argv.
+    pub args: Strings,
+    /// envp.
+    pub env: Strings,
+    /// Paths to try, in order.
+    pub candidates: Vec<CString>,
+    /// They come from PATH (the program has no slash).
+    pub searched: bool,
+    /// The program as it was given.
+    pub program: PathBuf,
+    /// Working directory.
+    pub dir: Option<CString>,
+    /// umask.
+    pub umask: Option<u32>,
+    /// Limits.
+    pub limits: Vec<Limit>,
+    /// User and group.
+    pub user: UserPlan,
+    /// Signals to be ignored, as a kernel signal set.
+    pub ignore: u64,
+    /// Signals to be blocked, as a kernel signal set.
+    pub block: u64,
+    /// Signal at the death of the parent.
+    pub death: Option<Signal>,
+    /// The child's group becomes the foreground of the terminal at descriptor 0.
+    pub foreground: bool,
+    /// Host's descriptors that are not close-on-exec stay.
+    pub inherit: bool,
+    /// Descriptors to pass: host's number, child's number.
+    pub pass: Vec<(RawFd, RawFd)>,
+}
+
+/// The bit of a signal in a kernel signal set.
+pub(super) const fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
+impl Prepared {
+    /// What was prepared for this plan before, or else now.
+    pub(super) fn of(plan: &Plan) -> Result<Arc<Prepared>, SpawnError> {
+        if let Some(prepared) = plan.prepared.get().and_then(|made| made.downcast_ref::<Arc<Prepared>>()) {
+            return Ok(Arc::clone(prepared));
+        }
+        let prepared = Arc::new(Prepared::new(plan)?);
+        // Refused if another thread was faster, or if another kernel has prepared this plan: no harm, ours is as good.
+        let _ = plan.prepared.set(Box::new(Arc::clone(&prepared)));
+        Ok(prepared)
+    }
+
+    fn new(plan: &Plan) -> Result<Prepared, SpawnError> {
+        if plan.program.is_empty() {
+            return Err(refused("the program has no name"));
+        }
+        let program = c_string(&plan.program, || "the program's name".into())?;
+        let searched = !plan.program.as_bytes().contains(&b'/');
+        let candidates = if searched { candidates(&plan.program, &search_path(plan))? } else { vec![program.clone()] };
+        Ok(Prepared {
+            args: arguments(plan, program)?,
+            env: environment(plan)?,
+            candidates,
+            searched,
+            program: PathBuf::from(&plan.program),
+            dir: plan.dir.as_deref().map(|dir| c_string(dir.as_os_str(), || "the working directory".into())).transpose()?,
+            umask: plan.umask,
+            limits: plan.limits.iter().map(|&(resource, soft, hard)| Limit { resource, values: [soft, hard] }).collect(),
+            user: plan.user,
+            ignore: ignored(&plan.ignore)?,
+            // KILL and STOP among them are let through by the kernel (sigprocmask(2)).
+            block: plan.block.iter().fold(0, |set, signal| set | bit(signal.as_raw())),
+            death: plan.parent_death,
+            foreground: plan.foreground_terminal,
+            inherit: plan.inherit_fds,
+            pass: passed(plan)?,
+        })
+    }
+
+    /// A user or group is to be changed.
+    pub(super) fn changes_user(&self) -> bool {
+        self.user != UserPlan::default()
+    }
+}
+
+fn refused(note: impl Into<String>) -> SpawnError {
+    SpawnError::new(Step::Command, Errno::from_raw(libc::EINVAL)).because(note)
+}
+
+fn c_string(text: &OsStr, what: impl FnOnce() -> String) -> Result<CString, SpawnError> {
+    CString::new(text.as_bytes()).map_err(|_| refused(format!("there is a NUL byte in {}", what())))
+}
+
+fn arguments(plan: &Plan, program: CString) -> Result<Strings, SpawnError> {
+    let first = match &plan.arg0 {
+        Some(arg0) => c_string(arg0, || "argument 0".into())?,
+        None => program,
+    };
+    let rest = plan.args.iter().enumerate().map(|(n, arg)| c_string(arg, || format!("argument {}", n + 1)));
+    Ok(Strings::new(std::iter::once(Ok(first)).chain(rest).collect::<Result<_, _>>()?))
+}
+
+/// The host's variables with the plan's over them, as `NAME=value`. Names, never values, are told in an error.
+fn environment(plan: &Plan) -> Result<Strings, SpawnError> {
+    let hosts = (!plan.env_clear).then(std::env::vars_os).into_iter().flatten();
+    let kept = hosts.filter(|(name, _)| !plan.env.contains_key(name));
+    let set = plan.env.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
+    let strings = kept.chain(set).map(|(name, value)| variable(name, value));
+    Ok(Strings::new(strings.collect::<Result<_, _>>()?))
+}
+
+fn variable(name: OsString, value: OsString) -> Result<CString, SpawnError> {
+    let shown = name.to_string_lossy().into_owned();
+    // A leading `=` is part of the name, as std has it.
+    let misplaced = name.as_bytes().iter().skip(1).any(|&b| b == b'=');
+    if name.is_empty() || misplaced {
+        return Err(refused(format!("{shown:?} cannot be the name of a variable")));
+    }
+    let mut text = name.into_vec();
+    text.push(b'=');
+    text.extend_from_slice(value.as_bytes());
+    c_string(&OsString::from_vec(text), || format!("the variable {shown:?}"))
+}
+
+/// PATH as the child will have it; if the plan does not set one, the host's.
+fn search_path(plan: &Plan) -> OsString {
+    let own = plan.env.get(OsStr::new("PATH")).cloned().flatten();
+    own.or_else(|| std::env::var_os("PATH")).unwrap_or_else(|| DEFAULT_PATH.into())
+}
+
+fn candidates(program: &OsStr, path: &OsStr) -> Result<Vec<CString>, SpawnError> {
+    let directories = path.as_bytes().split(|&b| b == b':');
+    // An empty entry is the working directory. `./` keeps a name with a leading `-` from being an option of an interpreter.
+    let directories = directories.map(|dir| if dir.is_empty() { Path::new(".") } else { Path::new(OsStr::from_bytes(dir)) });
+    directories.map(|dir| c_string(dir.join(program).as_os_str(), || "PATH".into())).collect()
+}
+
+fn ignored(signals: &[Signal]) -> Result<u64, SpawnError> {
+    let mut set = 0;
+    for signal in signals {
+        if *signal == Signal::KILL || *signal == Signal::STOP {
+            return Err(refused(format!("{signal} cannot be ignored")));
+        }
+        set |= bit(signal.as_raw());
+    }
+    Ok(set)
+}
+
+fn passed(plan: &Plan) -> Result<Vec<(RawFd, RawFd)>, SpawnError> {
+    let mut list: Vec<(RawFd, RawFd)> = Vec::with_capacity(plan.pass.len());
+    for (fd, to) in &plan.pass {
+        let wrong = |note: String| SpawnError::new(Step::Descriptors, Errno::from_raw(libc::EINVAL)).because(note);
+        if *to < 3 || *to == RawFd::MAX {
+            return Err(wrong(format!("a descriptor cannot be passed as number {to}")));
+        }
+        if list.iter().any(|(_, other)| other == to) {
+            return Err(wrong(format!("two descriptors are passed as number {to}")));
+        }
+        list.push((fd.as_raw_fd(), *to));
+    }
+    Ok(list)
+}
+
+/// A C string as a path.
+pub(super) fn path(text: &CStr) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(text.to_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn env_of(plan: &Plan) -> Vec<String> {
+        let strings = environment(plan).expect("no NUL");
+        strings.list().iter().map(|s| s.to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn the_environment_is_the_hosts_with_the_plans_over_it() {
+        let mut plan = Plan::new("true".into());
+        plan.env.insert("LASTWORDS_NEW".into(), Some("x=y".into()));
+        plan.env.insert("PATH".into(), None);
+        let env = env_of(&plan);
+        assert!(env.contains(&"LASTWORDS_NEW=x=y".to_owned()));
+        assert!(!env.iter().any(|s| s.starts_with("PATH=")));
+        assert_eq!(env.len(), std::env::vars_os().filter(|(n, _)| n != "PATH").count() + 1);
+        plan.env_clear = true;
+        assert_eq!(env_of(&plan), ["LASTWORDS_NEW=x=y"]);
+    }
+
+    #[test]
+    fn the_plans_path_decides_where_a_bare_name_is_looked_for() {
+        let mut plan = Plan::new("tool".into());
+        plan.env.insert("PATH".into(), Some("/a::b".into()));
+        let prepared = Prepared::of(&plan).expect("fine");
+        let paths: Vec<PathBuf> = prepared.candidates.iter().map(|c| path(c)).collect();
+        assert_eq!(paths, [Path::new("/a/tool"), Path::new("./tool"), Path::new("b/tool")]);
+        assert!(prepared.searched);
+        let again = Prepared::of(&plan).expect("fine");
+        assert!(Arc::ptr_eq(&prepared, &again), "built once per plan");
+        let copy = Prepared::of(&plan.clone()).expect("fine");
+        assert!(!Arc::ptr_eq(&prepared, &copy), "a copy of a plan may be changed, so it is prepared anew");
+    }
+
+    #[test]
+    fn what_is_no_command_is_told_without_values() {
+        let note = |plan: &Plan| {
+            let error = Prepared::of(plan).expect_err("refused");
+            assert_eq!(error.raw_os_error(), libc::EINVAL);
+            (error.step(), error.to_string())
+        };
+        assert_eq!(note(&Plan::new("".into())).0, Step::Command);
+        let mut plan = Plan::new("true".into());
+        plan.args.push("sec\0ret".into());
+        let (step, text) = note(&plan);
+        assert_eq!(step, Step::Command);
+        assert!(text.contains("argument 1") && !text.contains("sec"), "{text}");
+        let mut plan = Plan::new("true".into());
+        plan.env.insert("NAME".into(), Some("sec\0ret".into()));
+        let (_, text) = note(&plan);
+        assert!(text.contains("NAME") && !text.contains("sec"), "{text}");
+        for name in ["", "A=B"] {
+            let mut plan = Plan::new("true".into());
+            plan.env.insert(name.into(), Some("secret".into()));
+            assert!(!note(&plan).1.contains("secret"));
+        }
+        let mut plan = Plan::new("true".into());
+        plan.ignore.push(Signal::KILL);
+        assert!(note(&plan).1.contains("KILL cannot be ignored"));
+    }
+
+    #[test]
+    fn a_descriptor_is_passed_at_one_number_above_the_streams() {
+        let null = Arc::new(std::os::fd::OwnedFd::from(std::fs::File::open("/dev/null").expect("there")));
+        for pass in [vec![(Arc::clone(&null), 2)], vec![(Arc::clone(&null), 5), (null, 5)]] {
+            let mut plan = Plan::new("true".into());
+            plan.pass = pass;
+            assert_eq!(Prepared::of(&plan).expect_err("refused").step(), Step::Descriptors);
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Many at once: threads, failures, signals, and nothing left.
+
+use super::*;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::thread;
+
+fn mappings() -> usize {
+    std::fs::read_to_string("/proc/self/maps").expect("a /proc").lines().count()
+}
+
+#[test]
+fn threads_that_spawn_and_allocate_do_not_disturb_each_other_and_leave_nothing() {
+    in_a_process_of_its_own(|| {
+        const THREADS: usize = 8;
+        let each = rounds(2_000) / THREADS;
+        let handled = Arc::new(AtomicUsize::new(0));
+        count_signals(&handled);
+        // Once before, so that allocator and loader have what they keep.
+        spawn_all(THREADS, 2);
+        let (descriptors, maps) = (open_descriptors(), mappings());
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // A storm of signals: no handler may run in a child, whose memory is ours.
+                while !over.load(Ordering::Relaxed) {
+                    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::USR1).expect("ourselves");
+                    thread::sleep(Duration::from_micros(200));
+                }
+            });
+            spawn_all(THREADS, each);
+            over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(open_descriptors(), descriptors);
+        // Threads and allocators map; a stack that is left per spawn would be thousands.
+        assert!(mappings() < maps + 100, "{maps} mappings became {}", mappings());
+        // SAFETY: asks only.
+        assert_eq!(unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) }, -1, "no child is left");
+        assert!(handled.load(Ordering::Relaxed) > 0, "the storm came");
+        assert_eq!(FOREIGN.load(Ordering::Relaxed), 0, "a handler has run in a child");
+    });
+}
+
+/// Handlers that ran in another process than the host's.
+static FOREIGN: AtomicUsize = AtomicUsize::new(0);
+static HANDLED: std::sync::OnceLock<Arc<AtomicUsize>> = std::sync::OnceLock::new();
+static HOST: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn handler(_: i32) {
+    // SAFETY: no arguments. Not the library's getpid, which a child in shared memory might get wrong.
+    let pid = unsafe { syscall::call(libc::SYS_getpid, [0; 5]) };
+    if pid == Ok(HOST.load(Ordering::Relaxed)) {
+        if let Some(handled) = HANDLED.get() {
+            handled.fetch_add(1, Ordering::Relaxed);
+        }
+    } else {
+        FOREIGN.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn count_signals(handled: &Arc<AtomicUsize>) {
+    HOST.store(std::process::id() as usize, Ordering::Relaxed);
+    HANDLED.set(Arc::clone(handled)).expect("once a process");
+    let handler: extern "C" fn(i32) = handler;
+    // SAFETY: the handler touches atomics only.
+    assert_ne!(unsafe { libc::signal(libc::SIGUSR1, handler as usize) }, libc::SIG_ERR);
+}
+
+#[test]
+fn no_handler_of_the_host_runs_in_a_child_that_gets_a_signal_on_its_way() {
+    in_a_process_of_its_own(|| {
+        count_signals(&Arc::new(AtomicUsize::new(0)));
+        let null = null();
+        for options in all_options() {
+            let mut spawner = Spawner::new(options);
+            for _ in 0..50 {
+                let plan = Arc::new(plan("/bin/sleep", &["600"]));
+                let mut launched = spawner.launch(&plan, [ChildEnd::Fd(null.as_raw_fd()); 3]).expect("starts");
+                let group = Pid::from_raw(launched.pid as i32).expect("a pid");
+                rustix::process::kill_process_group(group, rustix::process::Signal::USR1).expect("a group");
+                assert_eq!(std::os::unix::process::ExitStatusExt::signal(&reap(launched.pid)), Some(libc::SIGUSR1));
+                assert!(matches!(known(&mut launched.pending), SpawnOutcome::Started));
+                spawner.recycle(launched.pending);
+            }
+        }
+        assert_eq!(FOREIGN.load(Ordering::Relaxed), 0, "a handler has run in a child");
+    });
+}
+
+/// Each thread spawns so many, one in four of which cannot start, four in flight, and allocates all the time.
+fn spawn_all(threads: usize, each: usize) {
+    thread::scope(|scope| {
+        for seed in 0..threads {
+            scope.spawn(move || {
+                let mut spawner = Spawner::new(options());
+                let plans = [plan("true", &[]), plan("false", &[]), plan("lastwords-nowhere", &[]), shell("exit 3")].map(Arc::new);
+                let codes = [Some(0), Some(1), None, Some(3)];
+                let null = null();
+                let mut flying = std::collections::VecDeque::new();
+                let mut held: Vec<Vec<u8>> = Vec::new();
+                for n in 0..each {
+                    let kind = (n + seed) % plans.len();
+                    flying.push_back((kind, spawner.launch(&plans[kind], [ChildEnd::Fd(null.as_raw_fd()); 3]).expect("starts")));
+                    held.push(vec![n as u8; 16 + n * 37 % 5_000]);
+                    held.truncate(n % 50);
+                    if flying.len() == 4 {
+                        land(&mut spawner, flying.pop_front(), codes);
+                    }
+                }
+                while !flying.is_empty() {
+                    land(&mut spawner, flying.pop_front(), codes);
+                }
+            });
+        }
+    });
+}
+
+fn land(spawner: &mut Spawner, flown: Option<(usize, Launched)>, codes: [Option<i32>; 4]) {
+    let (kind, mut launched) = flown.expect("one in flight");
+    match (known(&mut launched.pending), codes[kind]) {
+        (SpawnOutcome::Started, Some(code)) => assert_eq!(reap(launched.pid).code(), Some(code)),
+        (SpawnOutcome::Failed(error), None) => {
+            assert_eq!(error.step(), Step::Find);
+            reap(launched.pid);
+        }
+        (outcome, expected) => panic!("{outcome:?} instead of {expected:?}"),
+    }
+    spawner.recycle(launched.pending);
+}
+
+#[test]
+fn no_write_end_leaks_into_the_other_threads_child() {
+    in_a_process_of_its_own(|| {
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // Children that live long: a pipe of the other thread's that one of them had would not end.
+                let mut spawner = Spawner::new(options());
+                let mut sleepers = Vec::new();
+                while !over.load(Ordering::Relaxed) && sleepers.len() < 300 {
+                    let (read, write) = pipe();
+                    let ends = [ChildEnd::Fd(read.as_raw_fd()), ChildEnd::Fd(write.as_raw_fd()), ChildEnd::Fd(write.as_raw_fd())];
+                    let mut launched = spawner.launch(&Arc::new(plan("/bin/sleep", &["600"])), ends).expect("starts");
+                    assert!(matches!(known(&mut launched.pending), SpawnOutcome::Started));
+                    sleepers.push(launched);
+                }
+                while !over.load(Ordering::Relaxed) {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                for sleeper in sleepers {
+                    let pid = Pid::from_raw(sleeper.pid as i32).expect("a pid");
+                    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("ours");
+                    reap(sleeper.pid);
+                }
+            });
+            let mut spawner = Spawner::new(options());
+            for _ in 0..300 {
+                // Reads to the end of file: a leak would make it wait for ten minutes.
+                assert_eq!(says(&mut spawner, shell("echo here")), "here");
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+    });
+}
+
+#[test]
+fn a_child_outlives_the_thread_that_started_it() {
+    let (pid, mut pending) = thread::spawn(|| {
+        let null = null();
+        let launched = Spawner::new(options()).launch(&Arc::new(shell("sleep 0.2; exit 9")), [ChildEnd::Fd(null.as_raw_fd()); 3]);
+        let launched = launched.expect("starts");
+        (launched.pid, launched.pending)
+    })
+    .join()
+    .expect("no panic");
+    assert!(matches!(known(&mut pending), SpawnOutcome::Started));
+    assert_eq!(reap(pid).code(), Some(9));
+}
+
+#[test]
+fn a_host_with_many_descriptors_lends_low_numbers_and_loses_none() {
+    in_a_process_of_its_own(|| {
+        let mut spawner = Spawner::new(free());
+        let null = null();
+        let fill = |upto: RawFd| {
+            let mut filled = Vec::new();
+            while filled.last().is_none_or(|fd: &OwnedFd| fd.as_raw_fd() < upto) {
+                filled.push(rustix::io::fcntl_dupfd_cloexec(&null, 0).expect("numbers: the limit is below 1,024 descriptors"));
+            }
+            filled
+        };
+        // The table grows in doublings; the spawner looks again after a moment.
+        let first = fill(260);
+        thread::sleep(Duration::from_millis(20));
+        assert_eq!(says(&mut spawner, shell("echo small")), "small");
+        let second = fill(900);
+        thread::sleep(Duration::from_millis(20));
+        let before = open_descriptors();
+        for round in 0..rounds(50) {
+            // stdin and stdout inherited or not, both streams in one pipe, more in flight than there are lanes.
+            assert_eq!(says(&mut spawner, plan("/bin/ls", &["/proc/self/fd"])), "0\n1\n2\n3", "round {round}");
+            let error = output(&mut spawner, plan("/nowhere", &[])).expect_err("not there");
+            assert_eq!(error.step(), Step::Exec);
+            let null = null.try_clone().expect("a number");
+            let ends = [ChildEnd::Fd(null.as_raw_fd()); 3];
+            let plan = Arc::new(shell(":"));
+            let flying: Vec<Launched> = (0..7).map(|_| spawner.launch(&plan, ends).expect("starts")).collect();
+            for mut launched in flying {
+                assert!(matches!(known(&mut launched.pending), SpawnOutcome::Started));
+                let status = reap(launched.pid);
+                assert!(status.success(), "{status}");
+                spawner.recycle(launched.pending);
+            }
+        }
+        assert_eq!(open_descriptors(), before);
+        assert!(spawner.lanes.free_count() > 0, "lanes were used, and came back");
+        drop((first, second));
+    });
+}

@@ -1,0 +1,185 @@
+//! The spawner on the real kernel. What would disturb other tests is done in a forked copy of the test process.
+
+#![expect(unsafe_code, reason = "forks the test process, refuses system calls in the copy")]
+
+mod inherit;
+mod many;
+mod steps;
+mod time;
+mod ways;
+
+use super::*;
+use crate::kernel::SpawnOutcome;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+/// Longer than anything takes on a loaded machine.
+const LONG: Duration = Duration::from_secs(60);
+
+/// What a new kernel can do.
+fn free() -> SpawnOptions {
+    SpawnOptions { vfork: false, clone3: true, pidfd: true, close_range: true }
+}
+
+/// The same; with the environment variable `LASTWORDS_VFORK` the caller waits for exec, as it must under valgrind.
+fn options() -> SpawnOptions {
+    SpawnOptions { vfork: std::env::var_os("LASTWORDS_VFORK").is_some(), ..free() }
+}
+
+/// Every way to make and to equip a child that can be had on a new kernel.
+fn all_options() -> [SpawnOptions; 4] {
+    [
+        options(),
+        SpawnOptions { vfork: true, ..options() },
+        SpawnOptions { clone3: false, pidfd: false, ..options() },
+        SpawnOptions { close_range: false, ..options() },
+    ]
+}
+
+fn plan(program: impl AsRef<Path>, args: &[&str]) -> Plan {
+    let mut plan = Plan::new(program.as_ref().into());
+    plan.args = args.iter().map(Into::into).collect();
+    plan
+}
+
+fn shell(script: &str) -> Plan {
+    plan("/bin/sh", &["-c", script])
+}
+
+fn null() -> File {
+    File::options().read(true).write(true).open("/dev/null").expect("/dev/null")
+}
+
+fn pipe() -> (OwnedFd, OwnedFd) {
+    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("a pipe")
+}
+
+/// Waits for the child's end, and gives its status.
+fn reap(pid: u32) -> ExitStatus {
+    let pid = Pid::from_raw(pid as i32).expect("a pid");
+    let wait = || rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
+    let (_, status) = rustix::io::retry_on_intr(wait).expect("ours").expect("waited");
+    std::os::unix::process::ExitStatusExt::from_raw(status.as_raw())
+}
+
+fn known(pending: &mut Pending) -> SpawnOutcome {
+    pending.wait(Some(LONG));
+    pending.outcome()
+}
+
+/// Runs it with its output in a pipe, to its end; what it wrote, and its status.
+fn output(spawner: &mut Spawner, plan: Plan) -> Result<(String, ExitStatus), SpawnError> {
+    let (read, write) = pipe();
+    let null = null();
+    let ends = [ChildEnd::Fd(null.as_raw_fd()), ChildEnd::Fd(write.as_raw_fd()), ChildEnd::Fd(write.as_raw_fd())];
+    let launched = spawner.launch(&Arc::new(plan), ends);
+    drop(write);
+    let mut launched = launched?;
+    let outcome = known(&mut launched.pending);
+    let mut text = String::new();
+    File::from(read).read_to_string(&mut text).expect("text");
+    let status = reap(launched.pid);
+    spawner.recycle(launched.pending);
+    match outcome {
+        SpawnOutcome::Started => Ok((text, status)),
+        SpawnOutcome::Failed(error) => Err(error),
+        SpawnOutcome::NotYet => panic!("not known after {LONG:?}"),
+    }
+}
+
+/// What it writes, on one line.
+fn says(spawner: &mut Spawner, plan: Plan) -> String {
+    let (text, status) = output(spawner, plan).expect("starts");
+    assert!(status.success(), "{status}: {text}");
+    text.trim_end().to_owned()
+}
+
+/// Runs `test` in a forked copy of this process, so that it may close descriptors, change dispositions, and the like.
+fn in_a_process_of_its_own(test: impl FnOnce()) {
+    // SAFETY: the C library makes its allocator usable in the copy; the copy ends without returning into the test harness.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "{}", std::io::Error::last_os_error());
+    if pid == 0 {
+        // SAFETY: ends the copy if it hangs.
+        unsafe { libc::alarm(120) };
+        std::panic::set_hook(Box::new(|info| {
+            let _ = rustix::io::write(rustix::stdio::stderr(), format!("{info}\n").as_bytes());
+        }));
+        let status = i32::from(catch_unwind(AssertUnwindSafe(test)).is_err());
+        // SAFETY: no destructors of the harness run in the copy.
+        unsafe { libc::_exit(status) };
+    }
+    let status = reap(pid as u32);
+    assert!(status.success(), "in a process of its own: {status}");
+}
+
+/// From now on these system calls fail, in this process and its children.
+fn refuse(calls: &[(std::ffi::c_long, i32)]) {
+    let op = |code: u32, jump: u8, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: jump, k };
+    // The number is the first word of `seccomp_data`.
+    let mut program = vec![op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
+    for (number, errno) in calls {
+        program.push(op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, *number as u32));
+        program.push(op(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ERRNO | *errno as u32));
+    }
+    program.push(op(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW));
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: numbers only.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+    // SAFETY: the kernel copies the filter.
+    let set = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) };
+    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// A directory of its own for a test, removed at its end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("lastwords-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a directory");
+        Scratch(path)
+    }
+
+    /// A file with this text and mode. Written by another process: a descriptor open for writing here would for a moment be in
+    /// children of other tests too, and make the file busy.
+    fn file(&self, name: &str, text: &[u8], mode: u32) -> PathBuf {
+        let path = self.0.join(name);
+        let mut cat = std::process::Command::new("sh")
+            .args(["-c", "cat > \"$0\""])
+            .arg(&path)
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("sh");
+        std::io::Write::write_all(&mut cat.stdin.take().expect("piped"), text).expect("cat reads");
+        assert!(cat.wait().expect("ends").success());
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("ours");
+        path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// How many descriptors this process has.
+fn open_descriptors() -> usize {
+    // One of them is the directory itself.
+    std::fs::read_dir("/proc/self/fd").expect("a /proc").count() - 1
+}
+
+/// How many times; more with the environment variable `LASTWORDS_SPAWNS`.
+fn rounds(default: usize) -> usize {
+    std::env::var("LASTWORDS_SPAWNS").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}

@@ -1,0 +1,237 @@
+//! The ways a child can be made, and what each promises the host.
+
+use super::*;
+use crate::kernel::plan::UserPlan;
+use crate::words::Signal;
+
+fn way(spawner: &mut Spawner, plan: Plan) -> SpawnWay {
+    let null = null();
+    let mut launched = spawner.launch(&Arc::new(plan), [ChildEnd::Fd(null.as_raw_fd()); 3]).expect("starts");
+    assert!(matches!(known(&mut launched.pending), SpawnOutcome::Started));
+    assert!(reap(launched.pid).success());
+    let way = launched.way;
+    spawner.recycle(launched.pending);
+    way
+}
+
+#[test]
+fn a_kernel_or_filter_without_clone3_is_served_by_vfork() {
+    for errno in [libc::ENOSYS, libc::EPERM] {
+        in_a_process_of_its_own(|| {
+            let mut spawner = Spawner::new(free());
+            let untraced = way(&mut spawner, shell(":"));
+            refuse(&[(libc::SYS_clone3, errno)]);
+            assert_eq!(way(&mut spawner, shell(":")), SpawnWay::Vfork);
+            assert!(!spawner.options.clone3, "not tried again");
+            assert!(matches!(untraced, SpawnWay::Free | SpawnWay::Vfork));
+        });
+    }
+}
+
+/// Attaches to the host, tells so, and lets it go on at each stop, with the signal it was stopped for. Does not return.
+fn trace(host: i32, told: &OwnedFd) -> ! {
+    // SAFETY: attaches without stopping it.
+    let seized = unsafe { libc::ptrace(libc::PTRACE_SEIZE, host, 0, 0) };
+    let _ = rustix::io::write(told, &[u8::from(seized == 0)]);
+    let mut status = 0;
+    // SAFETY: waits for the tracee.
+    while unsafe { libc::waitpid(host, &raw mut status, 0) } == host && libc::WIFSTOPPED(status) {
+        // SAFETY: it is stopped.
+        unsafe { libc::ptrace(libc::PTRACE_CONT, host, 0, libc::WSTOPSIG(status)) };
+    }
+    // SAFETY: ends this copy.
+    unsafe { libc::_exit(0) }
+}
+
+#[test]
+fn a_debugger_is_noticed() {
+    in_a_process_of_its_own(|| {
+        let host = std::process::id() as i32;
+        let (read, write) = pipe();
+        // SAFETY: the copy makes two calls and ends.
+        let tracer = unsafe { libc::fork() };
+        if tracer == 0 {
+            trace(host, &write);
+        }
+        let mut seized = [0];
+        File::from(read).read_exact(&mut seized).expect("told");
+        if seized == [1] {
+            assert_eq!(way(&mut Spawner::new(free()), shell(":")), SpawnWay::Vfork);
+        } else {
+            println!("skipped: tracing is not allowed here, or is being done already");
+        }
+        // SAFETY: our own child, not reaped.
+        unsafe { libc::kill(tracer, libc::SIGKILL) };
+    });
+}
+
+#[test]
+fn a_child_of_another_user_leaves_the_host_as_it_was() {
+    if !is_root() {
+        println!("skipped: only root can become another user");
+        return;
+    }
+    in_a_process_of_its_own(|| {
+        for options in all_options() {
+            let mut spawner = Spawner::new(options);
+            let mut plan = shell("id -u; id -g; id -G");
+            plan.user = UserPlan { uid: Some(65_534), gid: Some(65_533) };
+            assert_eq!(says(&mut spawner, plan), "65534\n65533\n65533", "{options:?}");
+            let mut plan = shell(":");
+            plan.user = UserPlan { uid: None, gid: Some(65_533) };
+            assert_eq!(way(&mut spawner, plan), SpawnWay::Fork);
+            // SAFETY: asks only.
+            assert_eq!(unsafe { libc::prctl(libc::PR_GET_DUMPABLE) }, 1, "{options:?}");
+        }
+        assert_eq!(rustix::process::getuid().as_raw(), 0);
+    });
+}
+
+#[test]
+fn the_signal_at_the_parents_death_survives_a_change_of_user() {
+    in_a_process_of_its_own(|| {
+        for uid in [None, is_root().then_some(65_534)] {
+            let (read, write) = pipe();
+            // SAFETY: the copy spawns, and ends without its destructors.
+            let parent = unsafe { libc::fork() };
+            if parent == 0 {
+                let mut plan = plan("/bin/sleep", &["600"]);
+                plan.parent_death = Some(Signal::KILL);
+                plan.user.uid = uid;
+                let null = null();
+                let ends = [ChildEnd::Fd(null.as_raw_fd()), ChildEnd::Fd(write.as_raw_fd()), ChildEnd::Inherit];
+                let mut launched = Spawner::new(free()).launch(&Arc::new(plan), ends).expect("starts");
+                assert!(matches!(known(&mut launched.pending), SpawnOutcome::Started));
+                // SAFETY: ends the copy.
+                unsafe { libc::_exit(0) };
+            }
+            drop(write);
+            // End of file comes when the child is dead: ten minutes later if the signal is not sent.
+            assert_eq!(File::from(read).read(&mut [0]).expect("readable"), 0);
+        }
+    });
+}
+
+#[test]
+fn the_childs_group_becomes_the_terminals_foreground() {
+    in_a_process_of_its_own(|| {
+        let terminal = terminal();
+        let (master, slave) = (&terminal.0, &terminal.1);
+        rustix::process::setsid().expect("not a leader");
+        // SAFETY: makes it this session's terminal.
+        assert_eq!(unsafe { libc::ioctl(slave.as_raw_fd(), libc::TIOCSCTTY, 0) }, 0);
+        rustix::stdio::dup2_stdin(slave).expect("allowed");
+        for options in all_options() {
+            let mut plan = plan("/bin/sleep", &["600"]);
+            plan.foreground_terminal = true;
+            let ends = [ChildEnd::Inherit, ChildEnd::Inherit, ChildEnd::Inherit];
+            let mut launched = Spawner::new(options).launch(&Arc::new(plan), ends).expect("starts");
+            assert!(matches!(known(&mut launched.pending), SpawnOutcome::Started), "{options:?}");
+            let group = rustix::termios::tcgetpgrp(master).expect("a terminal");
+            assert_eq!(group.as_raw_nonzero().get() as u32, launched.pid, "{options:?}");
+            // ^C reaches it.
+            rustix::io::write(master, b"\x03").expect("a terminal");
+            assert_eq!(std::os::unix::process::ExitStatusExt::signal(&reap(launched.pid)), Some(libc::SIGINT));
+        }
+        // Closing it would hang up on this session's leader, which is us.
+        std::mem::forget(terminal);
+    });
+}
+
+/// Both sides of a new terminal.
+fn terminal() -> (OwnedFd, File) {
+    // SAFETY: opens a descriptor.
+    let master = unsafe { libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC) };
+    assert!(master >= 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: just opened, owned by nobody else.
+    let master = unsafe { OwnedFd::from_raw_fd(master) };
+    // SAFETY: an open terminal.
+    assert_eq!(unsafe { libc::unlockpt(master.as_raw_fd()) }, 0);
+    let mut name = [0_u8; 64];
+    // SAFETY: the buffer's own length.
+    assert_eq!(unsafe { libc::ptsname_r(master.as_raw_fd(), name.as_mut_ptr().cast(), name.len()) }, 0);
+    let name = std::ffi::CStr::from_bytes_until_nul(&name).expect("a name").to_str().expect("ASCII");
+    let mut how = File::options();
+    std::os::unix::fs::OpenOptionsExt::custom_flags(how.read(true).write(true), libc::O_NOCTTY);
+    (master, how.open(name).expect("unlocked"))
+}
+
+/// Holds every exec of a file until it is let go: a lease (fcntl(2), F_SETLEASE) must be given up before others can open it.
+struct Held {
+    file: File,
+    path: PathBuf,
+    _scratch: Scratch,
+}
+
+/// fcntl(2); libc does not have it everywhere.
+const F_SETSIG: i32 = 10;
+
+impl Held {
+    fn new(name: &str) -> Option<Held> {
+        let scratch = Scratch::new(name);
+        let path = scratch.file("tool", b"#!/bin/sh\nexit 5\n", 0o755);
+        let file = File::open(&path).expect("ours");
+        // The notice of a lease that is to be given up: SIGURG is ignored by default, SIGIO would end the process.
+        // SAFETY: integers only.
+        unsafe { libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGURG) };
+        // SAFETY: integers only.
+        let leased = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) };
+        if leased != 0 {
+            println!("skipped: no leases here: {}", std::io::Error::last_os_error());
+            return None;
+        }
+        Some(Held { file, path, _scratch: scratch })
+    }
+
+    fn let_go(&self) {
+        // SAFETY: integers only.
+        assert_eq!(unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK) }, 0);
+    }
+}
+
+#[test]
+fn launch_does_not_wait_for_exec() {
+    in_a_process_of_its_own(|| {
+        let Some(held) = Held::new("held") else { return };
+        let mut spawner = Spawner::new(free());
+        let null = null();
+        let mut launched = spawner.launch(&Arc::new(plan(&held.path, &[])), [ChildEnd::Fd(null.as_raw_fd()); 3]).expect("starts");
+        if launched.way != SpawnWay::Free {
+            println!("skipped: a tracer is attached");
+            held.let_go();
+            return;
+        }
+        // It has returned, though exec cannot have happened.
+        launched.pending.wait(Some(Duration::from_millis(50)));
+        assert!(matches!(launched.pending.outcome(), SpawnOutcome::NotYet));
+        held.let_go();
+        assert!(matches!(known(&mut launched.pending), SpawnOutcome::Started));
+        assert_eq!(reap(launched.pid).code(), Some(5));
+        spawner.recycle(launched.pending);
+    });
+}
+
+#[test]
+fn memory_that_a_child_still_uses_is_not_given_free() {
+    in_a_process_of_its_own(|| {
+        let Some(held) = Held::new("leaked") else { return };
+        let mut spawner = Spawner::new(free());
+        let null = null();
+        let ends = [ChildEnd::Fd(null.as_raw_fd()); 3];
+        for recycled in [false, true] {
+            let launched = spawner.launch(&Arc::new(plan(&held.path, &["argument"])), ends).expect("starts");
+            if recycled {
+                spawner.recycle(launched.pending);
+            } else {
+                drop(launched.pending);
+            }
+            assert!(spawner.pool.is_empty() || launched.way != SpawnWay::Free);
+            held.let_go();
+            // Stack, arguments and variables were there: it has found its program.
+            assert_eq!(reap(launched.pid).code(), Some(5));
+            // SAFETY: integers only: held again.
+            unsafe { libc::fcntl(held.file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) };
+        }
+        drop(spawner);
+    });
+}

@@ -1,0 +1,184 @@
+//! The table: slot -> what the kernel object has of a generation. The sequence in a token decides whether it is still meant.
+
+use super::epoll::Epoll;
+use super::pidfd::ChildName;
+use crate::error::SpawnError;
+use crate::kernel::ExitInfo;
+use crate::kernel::linux::spawn::Pending;
+use crate::token::Token;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// What is known of the leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leader {
+    /// Not seen to end. Its number is pinned, unless somebody else reaps it.
+    Running,
+    /// Ended and looked at only: the zombie pins its number.
+    Kept,
+    /// Ended and reaped, by us or by somebody else. Its number means nothing any more.
+    Gone,
+}
+
+/// How its end is learnt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExitWatch {
+    /// The pidfd is in the poll set.
+    Pidfd,
+    /// It is asked by number whenever somebody may have ended.
+    Asked,
+    /// It was asked and has ended; the notice was given, and it is not asked again until that was followed up.
+    Told,
+    /// It is known, or nobody wants to know any more.
+    Over,
+}
+
+/// How the spawn goes.
+#[derive(Debug)]
+pub(crate) enum Birth {
+    /// Not known yet; the child may still be using memory of ours.
+    UnderWay(Pending),
+    /// exec has succeeded.
+    Started,
+    /// A step failed.
+    Failed(SpawnError),
+}
+
+/// Our end of an output pipe.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    /// Non-blocking.
+    pub fd: OwnedFd,
+    /// The poll set has said that nobody can write any more.
+    pub hung_up: bool,
+}
+
+/// What the kernel object has of one generation.
+#[derive(Debug)]
+pub(crate) struct Row {
+    /// Tells it from the slot's other users.
+    pub sequence: u32,
+    /// The leader's number, and its group's.
+    pub pid: u32,
+    /// The session that it was born into.
+    pub session: u32,
+    /// Kept open until the release: it reaches the group after the leader was reaped.
+    pub pidfd: Option<OwnedFd>,
+    /// How the spawn goes.
+    pub birth: Birth,
+    /// What is known of the leader.
+    pub leader: Leader,
+    /// How its end is learnt.
+    pub watch: ExitWatch,
+    /// How it ended, if that is known.
+    pub exit: Option<ExitInfo>,
+    /// The host's own peak memory in KiB at the spawn.
+    pub host_peak: u64,
+    /// By [`crate::words::Stream::index`].
+    pub readers: [Option<Reader>; 2],
+    /// Our end of a fed stdin.
+    pub stdin: Option<OwnedFd>,
+    /// Members in the poll set, by place.
+    pub watched: Vec<(u8, OwnedFd)>,
+    /// Members that the last whole scan has found, number and start time: the way to them where the group flag is missing.
+    pub known: Vec<(u32, u64)>,
+}
+
+impl Row {
+    /// The leader, by the surest name.
+    pub(crate) fn name(&self) -> ChildName<'_> {
+        ChildName { pid: self.pid, pidfd: self.pidfd.as_ref().map(AsFd::as_fd) }
+    }
+
+    /// Takes the leader out of the poll set; its descriptor stays.
+    pub(crate) fn unwatch_exit(&mut self, epoll: &Epoll) {
+        if let (ExitWatch::Pidfd, Some(pidfd)) = (self.watch, &self.pidfd) {
+            epoll.remove(pidfd.as_fd());
+        }
+        self.watch = ExitWatch::Over;
+    }
+
+    /// Closes the place of a watched member. `false` if it was empty.
+    pub(crate) fn unwatch_member(&mut self, place: u8, epoll: &Epoll) -> bool {
+        match self.watched.iter().position(|(p, _)| *p == place) {
+            Some(at) => {
+                let (_, fd) = self.watched.swap_remove(at);
+                epoll.remove(fd.as_fd());
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Takes everything of it out of the poll set. What is closed afterwards is closed for good, whoever has a copy.
+    pub(crate) fn unwatch_all(&mut self, epoll: &Epoll) {
+        self.unwatch_exit(epoll);
+        for (_, fd) in self.watched.drain(..) {
+            epoll.remove(fd.as_fd());
+        }
+        for fd in self.readers.iter().flatten().map(|reader| &reader.fd).chain(&self.stdin) {
+            epoll.remove(fd.as_fd());
+        }
+    }
+}
+
+/// All rows.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    rows: Vec<Option<Row>>,
+}
+
+impl Table {
+    /// How many places there are, used or not.
+    pub(crate) fn places(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The row in a place, whoever's it is.
+    pub(crate) fn at(&mut self, place: usize) -> Option<&mut Row> {
+        self.rows.get_mut(place)?.as_mut()
+    }
+
+    /// Makes sure that [`Table::put`] for this token cannot fail for want of memory. `false` if it can.
+    pub(crate) fn reserve(&mut self, token: Token) -> bool {
+        let place = token.slot().0 as usize;
+        if place < self.rows.len() {
+            return true;
+        }
+        if self.rows.try_reserve(place + 1 - self.rows.len()).is_err() {
+            return false;
+        }
+        self.rows.resize_with(place + 1, || None);
+        true
+    }
+
+    /// Puts a row in. An older row in the same place is returned.
+    pub(crate) fn put(&mut self, token: Token, row: Row) -> Option<Row> {
+        if !self.reserve(token) {
+            return Some(row);
+        }
+        self.rows.get_mut(token.slot().0 as usize).and_then(|place| place.replace(row))
+    }
+
+    /// The row that a token means, unless it is stale.
+    pub(crate) fn get(&self, token: Token) -> Option<&Row> {
+        self.rows.get(token.slot().0 as usize)?.as_ref().filter(|row| row.sequence == token.sequence())
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut Row> {
+        self.rows.get_mut(token.slot().0 as usize)?.as_mut().filter(|row| row.sequence == token.sequence())
+    }
+
+    /// Takes the row out, unless the token is stale.
+    pub(crate) fn take(&mut self, token: Token) -> Option<Row> {
+        self.rows.get_mut(token.slot().0 as usize)?.take_if(|row| row.sequence == token.sequence())
+    }
+
+    /// All rows there are.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().flatten()
+    }
+}
+
+/// An idle child is to cost at most half a KiB in all, of which this is one part.
+const _: () = assert!(size_of::<Option<Row>>() <= 288);

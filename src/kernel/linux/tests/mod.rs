@@ -1,0 +1,269 @@
+//! The whole object, driven with plans as a reactor drives it.
+
+mod exits;
+mod groups;
+mod pipes;
+mod refused;
+mod scans;
+mod starts;
+
+use super::again::alone;
+use super::table::Leader;
+use super::*;
+use crate::capture::Pool;
+use crate::kernel::plan::{OutputPlan, StdinPlan};
+use crate::kernel::{ExitInfo, ReadOp};
+use crate::words::Stream;
+use std::ffi::OsString;
+use std::time::Duration;
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// A kernel object, and what a reactor has besides.
+struct Rig {
+    linux: Linux,
+    notices: Notices,
+    pool: Pool,
+    sequence: u32,
+    /// What came and was not waited for yet.
+    kept: Vec<Notice>,
+}
+
+/// A program, its arguments, and nothing else said.
+fn plan(words: &[&str]) -> Plan {
+    let mut plan = Plan::new(OsString::from(words[0]));
+    plan.args = words[1..].iter().map(OsString::from).collect();
+    plan
+}
+
+fn sh(script: &str) -> Plan {
+    plan(&["sh", "-c", script])
+}
+
+/// Every way in which exits are learnt and groups are signalled here.
+fn ways() -> Vec<LinuxOptions> {
+    let auto = LinuxOptions::default();
+    vec![
+        auto,
+        LinuxOptions { group_signal: GroupSignal::Off, ..auto },
+        LinuxOptions { exit_source: ExitSourceChoice::Sigchld, ..auto },
+        LinuxOptions { exit_source: ExitSourceChoice::Sigchld, group_signal: GroupSignal::Off, vfork: true, ..auto },
+    ]
+}
+
+impl Rig {
+    fn new(options: LinuxOptions) -> Rig {
+        Rig {
+            linux: Linux::new(options).expect("a kernel"),
+            notices: Notices::new(),
+            pool: Pool::new(1 << 20),
+            sequence: 0,
+            kept: Vec::new(),
+        }
+    }
+
+    fn token(&mut self, slot: u32) -> Token {
+        self.sequence += 1;
+        Token::new(Slot(slot), self.sequence, What::Spawn)
+    }
+
+    fn start(&mut self, slot: u32, plan: Plan) -> Token {
+        let token = self.token(slot);
+        self.linux.spawn(&Arc::new(plan), token).unwrap_or_else(|e| panic!("failed to {e}"));
+        token
+    }
+
+    /// Waits until something happens (and not only a signal comes); panics if nothing does for too long.
+    fn wait(&mut self) -> Vec<Notice> {
+        let until = self.linux.now().after(LONG.into());
+        loop {
+            self.linux.wait(Until::At(until), &mut self.notices).expect("wait");
+            if !self.notices.is_empty() {
+                return self.notices.as_slice().to_vec();
+            }
+            assert!(self.linux.now() < until, "nothing happened in {LONG:?}");
+        }
+    }
+
+    /// Waits until this notice comes, or takes one that came while something else was waited for. Gives all that came until then,
+    /// in their order, itself included; they are not kept.
+    fn wait_for(&mut self, notice: Notice) -> Vec<Notice> {
+        while !self.kept.contains(&notice) {
+            let more = self.wait();
+            self.kept.extend(more);
+        }
+        let all = self.kept.clone();
+        self.kept.retain(|n| *n != notice);
+        all
+    }
+
+    fn peek(&mut self) -> Vec<Notice> {
+        self.linux.wait(Until::Peek, &mut self.notices).expect("wait");
+        self.notices.as_slice().to_vec()
+    }
+
+    /// The outcome, waited for.
+    fn outcome(&mut self, token: Token) -> SpawnOutcome {
+        let until = self.linux.now().after(LONG.into());
+        self.linux.wait(Until::Outcome(token, Some(until)), &mut self.notices).expect("wait");
+        self.linux.outcome(token)
+    }
+
+    /// One read.
+    fn read(&mut self, token: Token, stream: Stream) -> (Got, Vec<u8>) {
+        let mut batch = Batch::new();
+        let spare = self.pool.take(limits::BLOCK);
+        batch.push(ReadOp { stream: token.with(What::Output(stream)), room: None, spare, got: Got::Unasked });
+        self.linux.read(&mut batch);
+        let op = batch.pop().expect("the one that was put in");
+        let bytes = if let Got::Data { n, .. } = op.got { op.spare.bytes()[..n].to_vec() } else { Vec::new() };
+        self.pool.put(op.spare);
+        (op.got, bytes)
+    }
+
+    /// Reads until nothing is there: what was read, and the last answer.
+    fn read_out(&mut self, token: Token, stream: Stream) -> (Got, Vec<u8>) {
+        let mut all = Vec::new();
+        loop {
+            match self.read(token, stream) {
+                (Got::Data { hot, n }, bytes) => {
+                    assert!(n > 0 && n == bytes.len());
+                    all.extend(bytes);
+                    if !hot && self.read_more(token, stream, &mut all) {
+                        return (Got::Empty, all);
+                    }
+                }
+                (last, _) => return (last, all),
+            }
+        }
+    }
+
+    /// Reads to the end, whenever that comes.
+    fn rest(&mut self, token: Token, stream: Stream) -> Vec<u8> {
+        let mut all = Vec::new();
+        loop {
+            let (last, bytes) = self.read_out(token, stream);
+            all.extend(bytes);
+            match last {
+                Got::End => return all,
+                Got::Empty => drop(self.wait_for(Notice::Readable(token.with(What::Output(stream))))),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// A read that was not hot has left nothing, or what came since: either way the next one says so.
+    fn read_more(&mut self, token: Token, stream: Stream, all: &mut Vec<u8>) -> bool {
+        match self.read(token, stream) {
+            (Got::Data { .. }, bytes) => {
+                all.extend(bytes);
+                false
+            }
+            (Got::Empty, _) => true,
+            (_, _) => false,
+        }
+    }
+
+    /// Waits for the exit and collects it.
+    fn exit(&mut self, token: Token, keep: Keep) -> ExitInfo {
+        loop {
+            self.wait_for(Notice::Exit(token.with(What::Exit)));
+            match self.linux.collect(token, keep) {
+                Collected::Ended(info) => return info,
+                Collected::NotYet => {}
+                Collected::Lost => panic!("nobody else reaps here"),
+            }
+        }
+    }
+
+    /// Reads a line that a script has written; everything else stays.
+    fn line(&mut self, token: Token) -> String {
+        let mut all = Vec::new();
+        while !all.ends_with(b"\n") {
+            let (got, bytes) = self.read(token, Stream::Stdout);
+            all.extend(bytes);
+            match got {
+                Got::Data { .. } => {}
+                Got::Empty => drop(self.wait_for(Notice::Readable(token.with(What::Output(Stream::Stdout))))),
+                other => panic!("{other:?} after {all:?}"),
+            }
+        }
+        String::from_utf8(all).expect("text").trim_end().to_string()
+    }
+
+    fn pid(&mut self, token: Token) -> u32 {
+        self.row(token).pid
+    }
+
+    fn row(&mut self, token: Token) -> &mut Row {
+        self.linux.table.get_mut(token).expect("a row")
+    }
+
+    fn close(&mut self, token: Token) {
+        self.linux.release(token, Release::Close);
+    }
+
+    /// Kills the group whatever is in it, and closes.
+    fn end(&mut self, token: Token) {
+        self.linux.signal(token, Signal::KILL);
+        if self.row(token).leader == Leader::Running {
+            self.exit(token, Keep::No);
+        }
+        self.close(token);
+    }
+}
+
+/// The descriptors of this process.
+fn descriptors() -> Vec<String> {
+    let mut all: Vec<String> = std::fs::read_dir("/proc/self/fd")
+        .expect("/proc")
+        .flatten()
+        .filter_map(|entry| {
+            let to = std::fs::read_link(entry.path()).ok()?;
+            Some(format!("{} -> {}", entry.file_name().display(), to.display()))
+        })
+        .filter(|line| !line.contains("/proc/"))
+        .collect();
+    all.sort();
+    all
+}
+
+/// This process has no child, running or dead.
+fn has_no_child() -> bool {
+    let options = rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOHANG;
+    matches!(rustix::process::waitid(rustix::process::WaitId::All, options), Err(rustix::io::Errno::CHILD))
+}
+
+/// Orphans come to this process, so that no zombie lies about for as long as somebody else likes. For [`alone`] only.
+fn adopt_orphans() {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).expect("subreaper");
+}
+
+/// Waits for an adopted orphan's end, and reaps it.
+fn bury(pid: u32) {
+    rustix::process::waitpid(pidfd::pid_of(pid), rustix::process::WaitOptions::empty()).expect("adopted");
+}
+
+/// Becomes somebody else, or root again: effective group and user. For [`alone`] only.
+#[expect(unsafe_code, reason = "changes who this process is")]
+fn become_user(id: u32) {
+    // Root first when it comes back, last when it goes.
+    for step in if id == 0 { [libc::seteuid, libc::setegid] } else { [libc::setegid, libc::seteuid] } {
+        // SAFETY: no memory is involved.
+        assert_eq!(unsafe { step(id) }, 0);
+    }
+}
+
+/// A process is there and not dead.
+fn is_alive(pid: u32) -> bool {
+    procfs::Proc::open().expect("/proc").stat(pid).is_ok_and(|stat| stat.is_alive())
+}
+
+/// Looks again and again, for a good while.
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = std::time::Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < LONG, "not in {LONG:?}: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,207 @@
+//! Waiting, and the order of what is told: outcomes before exits before bytes.
+
+use super::Linux;
+use super::epoll::{Key, Ready};
+use super::sigchld::Sigchld;
+use super::start::is_born;
+use super::table::{Birth, ExitWatch, Row};
+use crate::kernel::{Notice, Notices, Until, WaitError};
+use crate::limits;
+use crate::time::Ns;
+use crate::token::What;
+use std::collections::VecDeque;
+
+/// How long an exit or a byte may wait for its outcome. The kernel zeroes the tid word before it tells of the end, so the outcome is
+/// there; this bounds the damage of one that does not keep to that.
+const OUTCOME_WITHIN: Ns = Ns::from_millis(10);
+
+impl Linux {
+    /// [`crate::kernel::Kernel::wait`].
+    pub(super) fn wait_for_notices(&mut self, until: Until, out: &mut Notices) -> Result<(), WaitError> {
+        out.clear();
+        if self.mark.is_copy() {
+            return Err(WaitError::Forked);
+        }
+        let end = match until {
+            Until::Peek => Some(Ns::ZERO),
+            Until::At(at) => Some(at),
+            Until::Forever => None,
+            Until::Outcome(token, until) => {
+                self.wait_for_birth(token, until);
+                return Ok(());
+            }
+        };
+        self.give_owed(out);
+        self.look_at_births(out);
+        loop {
+            let timeout = self.timeout(end, out);
+            // A signal is `Ok` with what there was before it.
+            let whole = self.epoll.wait(timeout).map_err(WaitError::Failed)?;
+            self.take_ready(out);
+            self.look_at_births(out);
+            self.ask_children();
+            self.give_owed(out);
+            if !whole || !out.is_empty() || self.is_asking() || self.is_past(end) {
+                break;
+            }
+        }
+        out.more |= !self.owed.is_empty() || self.epoll.was_full() || self.is_asking();
+        out.sort();
+        Ok(())
+    }
+
+    fn is_past(&self, end: Option<Ns>) -> bool {
+        end.is_some_and(|end| end == Ns::ZERO || self.clock.now() >= end)
+    }
+
+    /// When this object wants to be looked at, whatever happens: spawns whose success nothing announces, and children that nothing
+    /// may announce (the SIGCHLD way).
+    pub(super) fn own_deadline(&self) -> Option<Ns> {
+        let look = (!self.under_way.is_empty()).then_some(self.look);
+        let ask = self.sigchld.as_ref().map(Sigchld::due).filter(|_| self.has_asked());
+        match (look, ask) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Somebody's end is learnt by asking.
+    fn has_asked(&self) -> bool {
+        self.table.iter().any(|row| row.watch == ExitWatch::Asked) || self.lingering.has_asked()
+    }
+
+    /// A round of questions is under way, and goes on in the next wait.
+    fn is_asking(&self) -> bool {
+        self.sigchld.as_ref().is_some_and(Sigchld::is_busy)
+    }
+
+    fn timeout(&self, end: Option<Ns>, out: &Notices) -> Option<Ns> {
+        let is_busy = !out.is_empty() || !self.owed.is_empty() || self.is_asking();
+        if is_busy || end == Some(Ns::ZERO) {
+            return Some(Ns::ZERO);
+        }
+        let end = match (end, self.own_deadline()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        end.map(|end| end.since(self.clock.now()))
+    }
+
+    /// Notices that did not fit before, and those that nothing in the poll set made.
+    fn give_owed(&mut self, out: &mut Notices) {
+        while !out.is_full()
+            && let Some(notice) = self.owed.pop_front()
+        {
+            out.push(notice);
+        }
+    }
+
+    /// Looks at the spawns under way: a memory load each. Their number is that of the children that have not called exec yet.
+    fn look_at_births(&mut self, out: &mut Notices) {
+        if self.under_way.is_empty() {
+            return;
+        }
+        let Linux { under_way, table, spawner, owed, .. } = self;
+        under_way.retain(|token| {
+            if table.get(*token).is_none() {
+                return false;
+            }
+            let is_known = is_born(table, spawner, *token);
+            if is_known {
+                give(out, owed, Notice::Outcome(*token));
+            }
+            !is_known
+        });
+        if !self.under_way.is_empty() {
+            let now = self.clock.now();
+            if now >= self.look {
+                self.pause = Ns(self.pause.0.saturating_mul(2)).min(limits::SPAWN_LOOK[1].into());
+                self.look = now.after(self.pause);
+            }
+        }
+    }
+
+    /// Turns what the poll set has found into notices.
+    fn take_ready(&mut self, out: &mut Notices) {
+        let Linux { epoll, table, spawner, under_way, sigchld, lingering, owed, .. } = self;
+        let places = table.places();
+        lingering.begin();
+        for Ready { key, hung_up } in epoll.ready() {
+            let token = match key {
+                Key::Token(token) => token,
+                Key::Linger(number) => {
+                    lingering.ready(number, epoll);
+                    continue;
+                }
+                Key::Sigchld => {
+                    if let Some(sigchld) = sigchld {
+                        sigchld.hint(places);
+                        lingering.ask_leaders(epoll);
+                    }
+                    continue;
+                }
+                // It has done what it is for: the descriptor was readable.
+                Key::Alarm => continue,
+            };
+            if token.what() == What::Wake {
+                give(out, owed, Notice::Woken);
+                continue;
+            }
+            // Stale: the slot is somebody else's by now.
+            let Some(row) = table.get_mut(token) else { continue };
+            let notice = match token.what() {
+                What::Output(stream) => match &mut row.readers[stream.index()] {
+                    Some(reader) => {
+                        reader.hung_up |= hung_up;
+                        Notice::Readable(token)
+                    }
+                    None => continue,
+                },
+                What::Exit => Notice::Exit(token),
+                What::Stdin => Notice::Writable(token),
+                // A pidfd is ready twice, at the end and at the reaping: once is enough.
+                What::Member(place) if row.unwatch_member(place, epoll) => Notice::MemberGone(token),
+                What::Member(_) | What::Spawn | What::Cgroup | What::Wake => continue,
+            };
+            if matches!(notice, Notice::Exit(_) | Notice::Readable(_)) {
+                let spawn = token.with(What::Spawn);
+                if let Some(at) = under_way.iter().position(|t| *t == spawn) {
+                    wait_for_outcome(row);
+                    if is_born(table, spawner, spawn) {
+                        under_way.swap_remove(at);
+                        give(out, owed, Notice::Outcome(spawn));
+                    }
+                }
+            }
+            give(out, owed, notice);
+        }
+    }
+
+    /// The SIGCHLD way: asks the next children of a round, at most [`limits::SWEEP_CHILDREN`].
+    fn ask_children(&mut self) {
+        let places = self.table.places();
+        let Some(sigchld) = &mut self.sigchld else { return };
+        if sigchld.look_at_clock(self.clock.now(), places) {
+            self.lingering.ask_leaders(&self.epoll);
+        }
+        let mut asked = 0;
+        while asked < limits::SWEEP_CHILDREN
+            && let Some(place) = self.sigchld.as_mut().and_then(|s| s.step(places))
+        {
+            asked += usize::from(self.ask(place));
+        }
+    }
+}
+
+fn wait_for_outcome(row: &mut Row) {
+    if let Birth::UnderWay(pending) = &mut row.birth {
+        pending.wait(Some(OUTCOME_WITHIN.to_duration()));
+    }
+}
+
+/// One that does not fit is given by the next wait.
+fn give(out: &mut Notices, owed: &mut VecDeque<Notice>, notice: Notice) {
+    if !owed.is_empty() || !out.push(notice) {
+        owed.push_back(notice);
+    }
+}

@@ -1,0 +1,267 @@
+//! The end of a leader, and what is left of its group.
+
+use super::Sim;
+use super::fault::{Call, Fault};
+use super::pipe::PipeId;
+use super::process::{Descriptor, HOST, Process};
+use super::signals::Reached;
+use super::table::{Entry, ExitSeen, Known};
+use crate::error::Errno;
+use crate::kernel::{Collected, ExitInfo, Found, Keep, Member, MemberWatch, Notice, Probe, Scan, ScanStep, Signalled};
+use crate::time::Ns;
+use crate::token::{Slot, Token, What};
+use crate::words::{Exit, Holder, Signal, StatusSource, Stream, Survivor};
+
+impl Sim {
+    pub(super) fn do_collect(&mut self, generation: Token, keep: Keep) -> Collected {
+        self.tick();
+        let batches = self.batches;
+        let Some(entry) = self.table.get(generation) else { return Collected::NotYet };
+        let leader = entry.leader;
+        let seen = std::mem::replace(&mut entry.exit, ExitSeen::No);
+        if let ExitSeen::Announced(at) = seen {
+            self.worst_wait = self.worst_wait.max(batches - at);
+        }
+        if self.leader(leader).is_some_and(|p| !p.is_zombie()) {
+            return Collected::NotYet;
+        }
+        if let Some(delay) = self.delayed(generation, seen) {
+            self.pending.push((self.world.now.after(delay), Notice::Exit(generation.with(What::Exit))));
+            return Collected::NotYet;
+        }
+        let ours = self.leader(leader).is_some();
+        if let Some(entry) = self.table.get(generation) {
+            entry.exit = ExitSeen::Told;
+        }
+        let known = self.world.obituaries.get(&leader.birth).copied();
+        match known {
+            Some(known) if ours => {
+                if keep == Keep::No {
+                    self.world.reap(leader.pid, HOST);
+                }
+                Collected::Ended(ExitInfo { exit: known.exit, usage: Some(known.usage) })
+            }
+            Some(known) if self.caps.exit_info => {
+                let exit = Exit { source: StatusSource::PidfdInfo, ..known.exit };
+                Collected::Ended(ExitInfo { exit, usage: None })
+            }
+            Some(_) | None => Collected::Lost,
+        }
+    }
+
+    /// Nothing to say though the leader has ended: for how long. A thief is let in here, too.
+    fn delayed(&mut self, generation: Token, seen: ExitSeen) -> Option<Ns> {
+        match self.faults.take(Call::Collect, Some(generation.slot())) {
+            Some((Fault::NotYet(delay), _)) => return Some(delay),
+            Some((Fault::Stolen, _)) => {
+                let pid = self.table.look(generation).map_or(0, |e| e.leader.pid);
+                self.world.steal(pid);
+            }
+            _ => {}
+        }
+        let unruly = self.options.unruly;
+        let announced = matches!(seen, ExitSeen::Announced(_));
+        (announced && self.rng.one_in_thousand(unruly.not_yet)).then(|| Ns(self.rng.below(unruly.lateness.0 + 1)))
+    }
+
+    /// The leader, if it was not reaped.
+    fn leader(&self, leader: Known) -> Option<&Process> {
+        self.world.processes.get(&leader.pid).filter(|p| p.birth == leader.birth)
+    }
+
+    /// The group as the leader's pidfd sees it: it is not fooled by another group with the same number.
+    fn own_group(&self, leader: Known) -> Vec<u32> {
+        let ours = |p: &&Process| p.pgid == leader.pid && p.family == leader.birth;
+        self.world.processes.values().filter(ours).map(|p| p.pid).collect()
+    }
+
+    fn refused(&mut self, generation: Token) -> Option<Signalled> {
+        match self.faults.take(Call::Signal, Some(generation.slot())) {
+            Some((Fault::Denied, _)) => Some(Signalled::Denied),
+            Some((Fault::NoWay, _)) => Some(Signalled::NoWay),
+            _ => None,
+        }
+    }
+
+    pub(super) fn do_signal(&mut self, generation: Token, signal: Signal) -> Signalled {
+        self.tick();
+        let Some(leader) = self.table.get(generation).map(|e| e.leader) else { return Signalled::NoWay };
+        if let Some(refused) = self.refused(generation) {
+            return refused;
+        }
+        if self.caps.group_signal {
+            let pids = self.own_group(leader);
+            return told(self.world.send_to(&pids, leader.birth, Some(signal)));
+        }
+        let number = -i64::from(leader.pid);
+        if self.leader(leader).is_some() {
+            return told(self.world.send_to_number(number, Some(signal)));
+        }
+        // The leader was reaped: its members one by one, through pidfds that are opened before it is asked who they are.
+        if self.options.members == MemberWatch::ByPidfd {
+            let pids: Vec<u32> = self.world.processes.values().filter(|p| self.is_member(leader, p)).map(|p| p.pid).collect();
+            if !pids.is_empty() {
+                return told(self.world.send_to(&pids, leader.birth, Some(signal)));
+            }
+        }
+        match self.world.send_to_number(number, None) {
+            Reached::Nobody => Signalled::Empty,
+            Reached::Somebody | Reached::Refused => Signalled::NoWay,
+        }
+    }
+
+    pub(super) fn do_signal_leader(&mut self, generation: Token, signal: Signal) -> Signalled {
+        self.tick();
+        let Some(leader) = self.table.get(generation).map(|e| e.leader) else { return Signalled::NoWay };
+        if let Some(refused) = self.refused(generation) {
+            return refused;
+        }
+        if self.leader(leader).is_none() {
+            return Signalled::Empty;
+        }
+        told(self.world.send_to(&[leader.pid], leader.birth, Some(signal)))
+    }
+
+    pub(super) fn do_probe(&mut self, generation: Token) -> Probe {
+        self.tick();
+        let Some(leader) = self.table.get(generation).map(|e| e.leader) else { return Probe::Empty };
+        match self.leader(leader).map(Process::is_zombie) {
+            Some(true) => return Probe::Cannot,
+            Some(false) => return Probe::Alive,
+            None => {}
+        }
+        let empty = if self.caps.group_signal {
+            self.own_group(leader).is_empty()
+        } else {
+            self.world.send_to_number(-i64::from(leader.pid), None) == Reached::Nobody
+        };
+        if empty { Probe::Empty } else { Probe::Alive }
+    }
+
+    // ------------------------------------------------------------------ looking
+
+    pub(super) fn do_scan(&mut self, scan: &mut Scan) -> ScanStep {
+        self.tick();
+        if self.scan_at.0 != scan.id {
+            self.scan_at = (scan.id, 0);
+            self.scan_hidden = false;
+        }
+        let from = self.scan_at.1;
+        let slice: Vec<u32> = self.world.processes.range(from..).take(scan.budget.max(1)).map(|(pid, _)| *pid).collect();
+        for pid in &slice {
+            for token in &scan.members {
+                if let Some(member) = self.member(*token, *pid) {
+                    scan.found.push(Found::Member(*token, member));
+                }
+            }
+            for token in &scan.holders {
+                if let Some(holder) = self.holder(*token, *pid) {
+                    scan.found.push(Found::Holder(*token, holder));
+                }
+            }
+        }
+        self.scan_at.1 = slice.last().map_or(u32::MAX, |pid| pid + 1);
+        if self.world.processes.range(self.scan_at.1..).next().is_some() {
+            return ScanStep::More;
+        }
+        let refused = self.faults.take(Call::Scan, None).is_some() || self.rng.one_in_thousand(self.options.unruly.incomplete);
+        let complete = !(self.scan_hidden || refused);
+        // The next slice, of this look or another, begins at the first process again.
+        self.scan_at.1 = 0;
+        self.scan_hidden = false;
+        ScanStep::Done { complete }
+    }
+
+    /// A living process of the leader's group and session. Once the leader was reaped, whoever has its number leads another
+    /// group with that number: then nobody is a member.
+    fn is_member(&self, leader: Known, process: &Process) -> bool {
+        let other = |p: &Process| p.birth != leader.birth;
+        process.pgid == leader.pid
+            && process.sid == HOST
+            && !process.is_zombie()
+            && !self.world.processes.get(&leader.pid).is_some_and(other)
+    }
+
+    fn member(&self, token: Token, pid: u32) -> Option<Member> {
+        let leader = self.table.look(token)?.leader;
+        let process = self.world.processes.get(&pid).filter(|p| self.is_member(leader, p))?;
+        let age = self.world.now.since(process.born).to_duration();
+        let who = Survivor::new(pid, process.comm.clone(), process.letter(), age);
+        Some(Member { who, start: process.start_ticks() })
+    }
+
+    fn holder(&mut self, token: Token, pid: u32) -> Option<Holder> {
+        let entry = self.table.look(token)?;
+        let process = self.world.processes.get(&pid)?;
+        if process.birth == entry.leader.birth {
+            return None;
+        }
+        let streams = held(entry, process);
+        if process.user.is_some() {
+            // /proc/PID/fd of another user cannot be read: whether it holds anything is not known.
+            self.scan_hidden = true;
+            return None;
+        }
+        (!streams.is_empty()).then(|| Holder::new(pid, process.comm.clone(), streams))
+    }
+
+    // ------------------------------------------------------------------ members
+
+    pub(super) fn do_watch(&mut self, member: &Member, token: Token) -> Result<(), Errno> {
+        self.tick();
+        if let Some((Fault::Watch(errno), _)) = self.faults.take(Call::Watch, Some(token.slot())) {
+            return Err(errno);
+        }
+        if self.options.members == MemberWatch::ByLooking {
+            return Err(Errno::from_raw(libc::ENOSYS));
+        }
+        if self.rng.one_in_thousand(self.options.unruly.no_watch) {
+            return Err(Errno::from_raw(libc::EMFILE));
+        }
+        self.unwatch(token);
+        let gone = Errno::from_raw(libc::ESRCH);
+        let Some(entry) = self.table.get(token) else { return Err(gone) };
+        let same = |p: &&mut Process| p.start_ticks() == member.start && !p.is_zombie();
+        let Some(process) = self.world.processes.get_mut(&member.who.pid).filter(same) else { return Err(gone) };
+        entry.watches.push((token, Known { pid: process.pid, birth: process.birth }));
+        process.member_watches.push(token);
+        Ok(())
+    }
+
+    /// Ends the watch with this token; what it may have announced is forgotten.
+    pub(super) fn unwatch(&mut self, token: Token) {
+        let Some(entry) = self.table.get(token) else { return };
+        let Some(place) = entry.watches.iter().position(|(t, _)| *t == token) else { return };
+        let (_, known) = entry.watches.swap_remove(place);
+        if let Some(process) = self.world.processes.get_mut(&known.pid).filter(|p| p.birth == known.birth) {
+            process.member_watches.retain(|t| *t != token);
+        }
+        let of_this = |n: &Notice| *n == Notice::MemberGone(token);
+        self.pending.retain(|(_, n)| !of_this(n));
+        self.world.edges.retain(|(_, n)| !of_this(n));
+    }
+
+    /// The leader of a slot, for tests that know the token only.
+    pub fn leader_pid(&self, generation: Token) -> Option<u32> {
+        self.table.look(generation).map(|e| e.leader.pid)
+    }
+
+    /// The slots of all generations.
+    pub fn slots(&self) -> Vec<Slot> {
+        self.table.iter().map(|(slot, _)| Slot(slot)).collect()
+    }
+}
+
+fn told(reached: Reached) -> Signalled {
+    match reached {
+        Reached::Somebody => Signalled::Sent,
+        Reached::Nobody => Signalled::Empty,
+        Reached::Refused => Signalled::Denied,
+    }
+}
+
+/// The open captured streams that a process holds.
+fn held(entry: &Entry, process: &Process) -> Vec<Stream> {
+    let holds = |id: PipeId| process.fds.contains(&Descriptor::Pipe(id));
+    Stream::ALL.into_iter().filter(|s| entry.streams[s.index()].is_some_and(holds)).collect()
+}

@@ -1,0 +1,269 @@
+//! Notices of the simulated kernel: edges that wait until they are asked for, merged, late or for nothing by the seed.
+
+use super::Sim;
+use super::fault::{Call, Fault};
+use super::log::{Happened, Violation};
+use super::table::{ExitSeen, Known};
+use crate::error::Errno;
+use crate::kernel::{Notice, Notices, Until, WaitError};
+use crate::limits;
+use crate::time::Ns;
+use crate::token::{Slot, Token, What};
+use crate::words::{ExitSource, Stream};
+use std::sync::atomic::Ordering;
+
+impl Sim {
+    /// Takes the world's edges over; merges what is the same, makes some late.
+    pub(super) fn gather(&mut self) {
+        let mut edges = std::mem::take(&mut self.world.edges);
+        if self.caps.exit == ExitSource::Sigchld {
+            edges.retain(|(_, n)| !matches!(n, Notice::Exit(_)));
+            let swept = self.sweep_at.is_some_and(|at| at <= self.world.now);
+            let signalled = std::mem::take(&mut self.world.sigchld) && !self.options.sigchld_lost;
+            if signalled || swept {
+                edges.extend(self.ended_children());
+            }
+            if swept {
+                self.sweep_at = None;
+            }
+            self.arm_sweep();
+        }
+        for (at, notice) in edges.drain(..) {
+            if self.pending.iter().any(|(_, n)| *n == notice) {
+                continue;
+            }
+            let late = self.rng.one_in_thousand(self.options.unruly.late);
+            let more = if late { self.rng.below(self.options.unruly.lateness.0 + 1) } else { 0 };
+            // Counted from the change: a host that has not looked for longer finds it at its first look.
+            self.pending.push((at.after(Ns(more)), notice));
+        }
+        // Given back empty: its capacity serves the next edges.
+        self.world.edges = edges;
+    }
+
+    /// In SIGCHLD mode: children that have ended (or are gone) and were not announced yet, at most a sweep of them.
+    fn ended_children(&mut self) -> Vec<(Ns, Notice)> {
+        let world = &self.world;
+        let ended = |leader: Known| world.processes.get(&leader.pid).is_none_or(|p| p.birth != leader.birth || p.is_zombie());
+        let unseen = self.table.iter().filter(|(_, e)| e.exit == ExitSeen::No && ended(e.leader));
+        let when = |leader: Known| world.obituaries.get(&leader.birth).map_or(world.now, |o| o.at);
+        let found: Vec<(Ns, Notice)> = unseen
+            .map(|(slot, e)| (when(e.leader), Notice::Exit(Token::new(Slot(slot), e.sequence, What::Exit))))
+            .filter(|(_, n)| !self.pending.iter().any(|(_, p)| p == n))
+            .collect();
+        if found.len() > limits::SWEEP_CHILDREN {
+            // The next call goes on where this one stopped.
+            self.world.sigchld = true;
+        }
+        found.into_iter().take(limits::SWEEP_CHILDREN).collect()
+    }
+
+    /// The sweep of every second is due only if it would find somebody: else it would keep an idle world going for ever.
+    fn arm_sweep(&mut self) {
+        if self.sweep_at.is_none() && !self.ended_children().is_empty() {
+            let second = Ns::from(limits::CHILD_SWEEP);
+            self.sweep_at = Some(Ns((self.world.now.0 / second.0 + 1) * second.0));
+        }
+    }
+
+    fn untold(&self) -> impl Iterator<Item = (Notice, bool)> {
+        self.table.iter().filter(|(_, e)| !e.outcome_told).map(|(slot, e)| {
+            let known = self.world.outcomes.contains_key(&e.leader.birth);
+            (Notice::Outcome(Token::new(Slot(slot), e.sequence, What::Spawn)), known)
+        })
+    }
+
+    /// Takes up outcomes that are known and were not told: at each wait, and in a long one at the looks.
+    fn outcomes(&mut self) -> bool {
+        let known: Vec<Notice> = self.untold().filter(|(_, known)| *known).map(|(n, _)| n).collect();
+        for notice in known {
+            if !self.pending.iter().any(|(_, n)| *n == notice) {
+                self.pending.push((self.world.now, notice));
+            }
+        }
+        self.pending.iter().any(|(_, n)| matches!(n, Notice::Outcome(_)))
+    }
+
+    /// A success of exec announces itself to nobody: a sleep looks of its own accord, less and less often.
+    fn look(&mut self) {
+        if self.world.now < self.look_at {
+            return;
+        }
+        self.outcomes();
+        self.look_pause = Ns(self.look_pause.0.saturating_mul(2)).min(Ns::from(limits::SPAWN_LOOK[1]));
+        self.look_at = self.world.now.after(self.look_pause);
+    }
+
+    /// Something is due that ends a sleep.
+    fn is_due(&self) -> bool {
+        self.pending.iter().any(|(at, _)| *at <= self.world.now) || self.waker.flag.load(Ordering::Acquire)
+    }
+
+    /// The next thing that can end a sleep, or lead to something that does.
+    fn next_event(&self) -> Option<Ns> {
+        let late = self.pending.iter().filter(|(at, _)| *at > self.world.now).map(|(at, _)| *at).min();
+        // Looks that would find nothing are left out: they would keep an idle world going for ever.
+        let look = self.untold().any(|(_, known)| known).then_some(self.look_at);
+        [self.world.next_event(), late, self.sweep_at, look].into_iter().flatten().min()
+    }
+
+    pub(super) fn do_wait(&mut self, until: Until, out: &mut Notices) -> Result<(), WaitError> {
+        out.clear();
+        self.tick();
+        self.gather();
+        match self.faults.take(Call::Wait, None) {
+            Some((Fault::Interrupted, _)) if !self.is_due() => return Ok(()),
+            Some((Fault::Wait(errno), _)) => return Err(WaitError::Failed(errno)),
+            Some((Fault::SpuriousExit, only)) => self.spurious(only, None),
+            Some((Fault::SpuriousReadable(stream), only)) => self.spurious(only, Some(stream)),
+            _ => {}
+        }
+        let unruly = self.options.unruly;
+        let outcome_known = self.untold().any(|(_, known)| known);
+        // What is ready comes before a signal, as in epoll_wait(2).
+        if self.rng.one_in_thousand(unruly.interrupted) && !self.is_due() && !outcome_known {
+            return Ok(());
+        }
+        if self.rng.one_in_thousand(unruly.spurious) {
+            self.spurious_by_chance();
+        }
+        match until {
+            Until::Outcome(token, limit) => return self.wait_outcome(token, limit),
+            Until::Peek => {}
+            Until::At(_) | Until::Forever if self.outcomes() => {}
+            Until::At(at) => self.sleep(Some(at))?,
+            Until::Forever => self.sleep(None)?,
+        }
+        self.outcomes();
+        self.give(out);
+        Ok(())
+    }
+
+    /// Lets the clock jump until something is due, or it is `end`.
+    fn sleep(&mut self, end: Option<Ns>) -> Result<(), WaitError> {
+        while !self.is_due() && end.is_none_or(|end| end > self.world.now) {
+            let Some(next) = self.next_event().into_iter().chain(end).min() else {
+                // Nobody will ever do anything, and there is no time to wait for.
+                return Err(WaitError::Failed(Errno::from_raw(libc::EDEADLK)));
+            };
+            self.check_sleep();
+            self.world.run_until(next);
+            self.gather();
+            self.look();
+            self.world.note(Happened::Slept(next));
+        }
+        Ok(())
+    }
+
+    /// Nobody may sleep while an announced exit waits to be asked for.
+    fn check_sleep(&mut self) {
+        for (_, entry) in self.table.iter_mut() {
+            if matches!(entry.exit, ExitSeen::Announced(_)) {
+                self.world.violations.push(Violation::SleptOverExit(entry.leader.pid));
+                entry.exit = ExitSeen::Told;
+            }
+        }
+    }
+
+    fn wait_outcome(&mut self, token: Token, limit: Option<Ns>) -> Result<(), WaitError> {
+        let Some(birth) = self.table.get(token).map(|e| e.leader.birth) else { return Ok(()) };
+        while !self.world.outcomes.contains_key(&birth) && limit.is_none_or(|end| end > self.world.now) {
+            let Some(next) = self.world.next_event().into_iter().chain(limit).min() else {
+                return Err(WaitError::Failed(Errno::from_raw(libc::EDEADLK)));
+            };
+            self.world.run_until(next);
+        }
+        Ok(())
+    }
+
+    /// Hands out what is due, by rank; what does not fit stays.
+    fn give(&mut self, out: &mut Notices) {
+        let now = self.world.now;
+        if self.rng.one_in_thousand(self.options.unruly.shuffled) {
+            self.rng.shuffle(&mut self.pending);
+        }
+        // Stable: within a rank in the order in which it came about.
+        self.pending.sort_by_key(|(at, n)| (*at > now, n.rank()));
+        let due = self.pending.iter().take_while(|(at, _)| *at <= now).count();
+        let mut given = 0;
+        for place in 0..due {
+            let Some((_, notice)) = self.pending.get(place).copied() else { break };
+            if self.is_current(notice) {
+                if !out.push(notice) {
+                    break;
+                }
+                self.given(notice);
+            } else {
+                self.table.stale += 1;
+            }
+            given = place + 1;
+        }
+        self.pending.drain(..given);
+        if self.waker.flag.load(Ordering::Acquire) && out.push(Notice::Woken) {
+            self.waker.flag.store(false, Ordering::Release);
+            self.world.note(Happened::Noticed(Notice::Woken));
+        }
+    }
+
+    fn given(&mut self, notice: Notice) {
+        let batches = self.batches;
+        self.world.note(Happened::Noticed(notice));
+        match notice {
+            Notice::Outcome(token) => {
+                if let Some(entry) = self.table.get(token) {
+                    entry.outcome_told = true;
+                }
+            }
+            Notice::Exit(token) => {
+                if let Some(entry) = self.table.get(token).filter(|e| e.exit == ExitSeen::No) {
+                    entry.exit = ExitSeen::Announced(batches);
+                }
+            }
+            Notice::MemberGone(_) | Notice::CgroupChanged(_) | Notice::Writable(_) | Notice::Readable(_) | Notice::Woken => {}
+        }
+    }
+
+    /// The table drops what is out of date, as a poll set's user must: the object still exists, the entry does not.
+    fn is_current(&self, notice: Notice) -> bool {
+        match notice {
+            Notice::Woken => true,
+            Notice::MemberGone(token) => self.table.look(token).is_some_and(|e| e.watches.iter().any(|(t, _)| *t == token)),
+            Notice::Outcome(token) => self.table.look(token).is_some_and(|e| !e.outcome_told),
+            Notice::Exit(token) => self.table.look(token).is_some_and(|e| e.exit != ExitSeen::Told),
+            Notice::CgroupChanged(token) => self.table.look(token).is_some(),
+            Notice::Writable(token) => self.table.look(token).is_some_and(|e| e.stdin.is_some()),
+            Notice::Readable(token) => match token.what() {
+                What::Output(stream) => self.table.look(token).is_some_and(|e| e.streams[stream.index()].is_some()),
+                What::Spawn | What::Exit | What::Stdin | What::Member(_) | What::Cgroup | What::Wake => false,
+            },
+        }
+    }
+
+    fn spurious(&mut self, only: Option<Slot>, stream: Option<Stream>) {
+        let what = stream.map_or(What::Exit, What::Output);
+        // Nothing is told of a generation before its outcome, not even for nothing.
+        let fits = self.table.iter().filter(|(slot, e)| e.outcome_told && only.is_none_or(|o| o.0 == *slot));
+        let mut notices: Vec<Notice> = fits
+            .map(|(slot, e)| Token::new(Slot(slot), e.sequence, what))
+            .map(|token| if stream.is_some() { Notice::Readable(token) } else { Notice::Exit(token) })
+            .collect();
+        if only.is_none() {
+            let one = self.rng.below(notices.len() as u64);
+            notices = notices.into_iter().skip(usize::try_from(one).unwrap_or(0)).take(1).collect();
+        }
+        self.pending.extend(notices.into_iter().map(|n| (self.world.now, n)));
+    }
+
+    fn spurious_by_chance(&mut self) {
+        let what = [None, Some(Stream::Stdout), Some(Stream::Stderr)];
+        let pick = usize::try_from(self.rng.below(what.len() as u64)).unwrap_or(0);
+        self.spurious(None, what.get(pick).copied().flatten());
+    }
+
+    /// What the host's descriptor would say: something is due.
+    pub(super) fn readable(&mut self) -> bool {
+        self.gather();
+        let now = self.world.now;
+        self.is_due() || self.alarm_at.is_some_and(|at| at <= now)
+    }
+}

@@ -1,0 +1,437 @@
+//! Is anything left in the group, and who: the only machine that knows what *is* left. Stop and settle say what is *wanted*.
+
+use super::heard::GroupWord as Heard;
+use super::step::{Fact, Step, Word};
+use super::stop::Stop;
+use super::{Effect, Timer};
+use crate::kernel::{Member, Probe};
+use crate::limits;
+use crate::time::Ns;
+
+/// What is known of the group.
+///
+/// At most one probe and one scan are under way. Every change there is:
+///
+/// ```text
+/// Lead --List--> LeadScanning
+/// LeadScanning --Members--> Lead
+/// LeadScanning --LeaderEnded--> Scanning
+/// Lead --LeaderEnded, detection on or a stop in progress--> Ask
+/// Lead --LeaderEnded, neither--> Blind
+/// Lead --SpawnFailed--> Empty
+/// LeadScanning --SpawnFailed--> Empty
+/// Ask --Probed(Empty)--> Empty
+/// Ask --Probed, nobody is watched--> Scanning
+/// Ask --Probed, somebody is watched--> Watching
+/// Scanning --Members(none, complete)--> Empty
+/// Scanning --Members--> Watching
+/// Watching --MemberGone, CgroupChanged, Due(GroupLook) or a signal that met nobody--> Ask
+/// Watching --List--> Scanning
+/// Blind --Want or List--> Ask
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Phase {
+    /// The leader has not ended: the exit notice is the watch.
+    Lead,
+    /// The same, and somebody wants to know who withstands SIGKILL.
+    LeadScanning,
+    /// A probe is under way. So many of those who are watched have not been seen to end.
+    Ask { watched: u16 },
+    /// A scan is under way.
+    Scanning,
+    /// It was not empty. So many of those who are watched have not been seen to end.
+    Watching { watched: u16 },
+    /// Nobody is left. Certain.
+    Empty,
+    /// The leader has ended, and nobody has asked for more.
+    Blind,
+}
+
+/// After so many looks the pause does not grow any more.
+const LOOKS: u8 = 7;
+const _: () = assert!(limits::GROUP_LOOK[0].as_millis() << LOOKS >= limits::GROUP_LOOK[1].as_millis());
+
+/// The group of one generation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Group {
+    phase: Phase,
+    /// The newest list that was not empty.
+    members: Vec<Member>,
+    /// Watches were asked for, and not given up since.
+    has_watches: bool,
+    /// How often it was looked at for want of a watch.
+    looks: u8,
+}
+
+impl Group {
+    /// A leader that has just been made.
+    pub(super) fn new() -> Group {
+        Group { phase: Phase::Lead, members: Vec::new(), has_watches: false, looks: 0 }
+    }
+
+    /// Takes in one word. `stop` is looked at for whether one is in progress.
+    pub(super) fn hear(&mut self, step: &mut Step<'_>, word: Word<'_>, stop: &Stop) {
+        let Some(heard) = Heard::of(word) else { return };
+        match self.phase {
+            Phase::Lead => self.lead(step, heard, stop),
+            Phase::LeadScanning => self.lead_scanning(step, heard),
+            Phase::Ask { watched } => self.ask(step, heard, watched),
+            Phase::Scanning => self.scanning(step, heard),
+            Phase::Watching { watched } => self.watching(step, heard, watched),
+            Phase::Empty => self.empty(step, heard),
+            Phase::Blind => self.blind(step, heard),
+        }
+    }
+
+    // ---- the table, a column each
+
+    fn lead(&mut self, step: &mut Step<'_>, heard: Heard<'_>, stop: &Stop) {
+        match heard {
+            Heard::LeaderEnded => {
+                if !step.policy.background.disabled || stop.is_in_progress() {
+                    self.probe(step, 0);
+                } else {
+                    self.phase = Phase::Blind;
+                }
+            }
+            Heard::SpawnFailed => self.phase = Phase::Empty,
+            Heard::List => {
+                self.phase = Phase::LeadScanning;
+                step.effect(Effect::Scan);
+            }
+            Heard::Want | Heard::NobodySignalled | Heard::CgroupChanged => {}
+            Heard::Probed(_) | Heard::Members(..) | Heard::MemberGone | Heard::WatchFailed | Heard::LookDue => {
+                step.impossible("an answer about a group whose leader has not ended");
+            }
+        }
+    }
+
+    fn lead_scanning(&mut self, step: &mut Step<'_>, heard: Heard<'_>) {
+        match heard {
+            Heard::Members(list, _) => {
+                self.note(list);
+                self.phase = Phase::Lead;
+            }
+            // The scan that is under way answers.
+            Heard::LeaderEnded => self.phase = Phase::Scanning,
+            Heard::SpawnFailed => self.phase = Phase::Empty,
+            Heard::List | Heard::Want | Heard::NobodySignalled | Heard::CgroupChanged => {}
+            Heard::Probed(_) | Heard::MemberGone | Heard::WatchFailed | Heard::LookDue => {
+                step.impossible("an answer about a group whose leader has not ended");
+            }
+        }
+    }
+
+    fn ask(&mut self, step: &mut Step<'_>, heard: Heard<'_>, watched: u16) {
+        match heard {
+            Heard::Probed(Probe::Empty) => self.found_empty(step),
+            Heard::Probed(answer @ (Probe::Alive | Probe::Cannot)) => {
+                if watched > 0 {
+                    // Whoever is watched and was not seen to end lives.
+                    self.phase = Phase::Watching { watched };
+                } else {
+                    self.scan(step);
+                    if answer == Probe::Alive {
+                        step.fact(Fact::GroupAlive);
+                    }
+                }
+            }
+            Heard::MemberGone => self.phase = Phase::Ask { watched: watched.saturating_sub(1) },
+            // A list is needed: what is watched already does not do.
+            Heard::WatchFailed | Heard::List => self.phase = Phase::Ask { watched: 0 },
+            Heard::Want | Heard::NobodySignalled | Heard::CgroupChanged | Heard::SpawnFailed => {}
+            Heard::LeaderEnded | Heard::Members(..) | Heard::LookDue => step.impossible("a probe is under way, no scan and no look"),
+        }
+    }
+
+    fn scanning(&mut self, step: &mut Step<'_>, heard: Heard<'_>) {
+        match heard {
+            Heard::Members([], true) => self.found_empty(step),
+            Heard::Members(list, _) => {
+                self.note(list);
+                self.phase = Phase::Watching { watched: u16::try_from(list.len().min(limits::WATCHED)).unwrap_or(0) };
+                if list.is_empty() {
+                    // Hidden from us, or too quick: nobody to watch.
+                    self.look_later(step);
+                } else {
+                    self.has_watches = true;
+                    step.effect(Effect::Watch);
+                }
+                step.fact(Fact::GroupAlive);
+            }
+            // The watches that follow the list answer for whoever of it has ended meanwhile.
+            Heard::MemberGone | Heard::CgroupChanged | Heard::WatchFailed => {}
+            Heard::Want | Heard::List | Heard::NobodySignalled | Heard::SpawnFailed => {}
+            Heard::LeaderEnded | Heard::Probed(_) | Heard::LookDue => step.impossible("a scan is under way, no probe and no look"),
+        }
+    }
+
+    fn watching(&mut self, step: &mut Step<'_>, heard: Heard<'_>, watched: u16) {
+        match heard {
+            Heard::MemberGone => self.probe(step, watched.saturating_sub(1)),
+            Heard::CgroupChanged => self.probe(step, watched),
+            Heard::NobodySignalled | Heard::LookDue => self.probe(step, 0),
+            Heard::WatchFailed => self.look_later(step),
+            Heard::List => {
+                step.cancel(Timer::GroupLook);
+                self.scan(step);
+            }
+            Heard::Want | Heard::SpawnFailed => {}
+            Heard::LeaderEnded | Heard::Probed(_) | Heard::Members(..) => step.impossible("neither a probe nor a scan is under way"),
+        }
+    }
+
+    fn empty(&mut self, step: &mut Step<'_>, heard: Heard<'_>) {
+        match heard {
+            Heard::MemberGone | Heard::CgroupChanged | Heard::WatchFailed => {}
+            Heard::Want | Heard::List | Heard::NobodySignalled | Heard::SpawnFailed => {}
+            Heard::LeaderEnded | Heard::Probed(_) | Heard::Members(..) | Heard::LookDue => step.impossible("the group is empty"),
+        }
+    }
+
+    fn blind(&mut self, step: &mut Step<'_>, heard: Heard<'_>) {
+        match heard {
+            Heard::Want | Heard::List => self.probe(step, 0),
+            Heard::NobodySignalled | Heard::CgroupChanged | Heard::SpawnFailed => {}
+            Heard::LeaderEnded | Heard::Probed(_) | Heard::Members(..) | Heard::MemberGone | Heard::WatchFailed | Heard::LookDue => {
+                step.impossible("nobody has asked")
+            }
+        }
+    }
+
+    // ---- what the cells do
+
+    /// Asks whether anybody is left. If a look is owed, somebody is not watched: only a scan tells who is left then.
+    fn probe(&mut self, step: &mut Step<'_>, watched: u16) {
+        let watched = if step.armed.has(Timer::GroupLook) { 0 } else { watched };
+        step.cancel(Timer::GroupLook);
+        self.phase = Phase::Ask { watched };
+        step.effect(Effect::Probe);
+    }
+
+    fn scan(&mut self, step: &mut Step<'_>) {
+        self.phase = Phase::Scanning;
+        step.effect(Effect::Scan);
+    }
+
+    fn note(&mut self, list: &[Member]) {
+        if !list.is_empty() {
+            self.members.clear();
+            self.members.extend_from_slice(list);
+        }
+    }
+
+    fn found_empty(&mut self, step: &mut Step<'_>) {
+        self.phase = Phase::Empty;
+        self.unwatch(step);
+        step.fact(Fact::GroupEmpty);
+    }
+
+    fn look_later(&mut self, step: &mut Step<'_>) {
+        if !step.armed.has(Timer::GroupLook) {
+            let [first, last] = limits::GROUP_LOOK.map(Ns::from);
+            let pause = Ns(first.0.saturating_mul(1 << self.looks).min(last.0));
+            self.looks = (self.looks + 1).min(LOOKS);
+            step.arm(Timer::GroupLook, step.now.after(pause));
+        }
+    }
+
+    /// Gives up the watches, if there are any.
+    pub(super) fn unwatch(&mut self, step: &mut Step<'_>) {
+        if std::mem::take(&mut self.has_watches) {
+            step.effect(Effect::UnwatchAll);
+        }
+    }
+
+    // ---- what is asked of it
+
+    pub(super) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.phase == Phase::Empty
+    }
+
+    /// It is not known yet who is left: a signal may have no way to them until it is.
+    pub(super) fn is_unlisted(&self) -> bool {
+        match self.phase {
+            Phase::Ask { .. } | Phase::Scanning => true,
+            Phase::Lead | Phase::LeadScanning | Phase::Watching { .. } | Phase::Empty | Phase::Blind => false,
+        }
+    }
+
+    pub(super) fn members(&self) -> &[Member] {
+        &self.members
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Input;
+    use super::super::report::{SettledAs, StopReason};
+    use super::super::rig::{Rig, blind, code, member, policy};
+    use super::*;
+    use crate::kernel::Signalled;
+    use crate::words::Signal;
+
+    fn settled_as(rig: &Rig) -> Option<SettledAs> {
+        rig.life.settled(Ns::MAX, super::super::report::ContainedBy::Group).map(|settled| settled.state)
+    }
+
+    /// One whose group was found alive, and is being scanned.
+    fn scanning() -> Rig {
+        let mut rig = Rig::exited(policy());
+        assert!(rig.feed(Input::Probed(Probe::Alive)).starts_with(&[Effect::Scan]));
+        rig
+    }
+
+    #[test]
+    fn an_empty_group_costs_one_probe_and_is_no_background_work() {
+        let mut rig = Rig::exited(policy());
+        assert_eq!(rig.feed(Input::Probed(Probe::Empty)), []);
+        assert_eq!(settled_as(&rig), Some(SettledAs::None));
+    }
+
+    #[test]
+    fn nobody_asks_with_detection_off_until_a_stop_wants_to_know() {
+        let mut rig = Rig::running(blind());
+        assert!(!rig.feed(Input::Exit(code(0))).contains(&Effect::Probe));
+        let _ = rig.feed(Input::Swept);
+        let effects = rig.stop();
+        assert_eq!(effects.last(), Some(&Effect::Probe));
+        assert_eq!(settled_as(&rig), Some(SettledAs::Disabled));
+    }
+
+    #[test]
+    fn with_detection_off_a_stop_before_the_exit_asks_all_the_same() {
+        let mut rig = Rig::running(blind());
+        let _ = rig.stop();
+        assert!(rig.feed(Input::Exit(code(0))).contains(&Effect::Probe));
+    }
+
+    #[test]
+    fn zombies_alone_are_an_empty_group() {
+        let mut rig = scanning();
+        assert!(rig.feed(Input::Members(&[], true)).contains(&Effect::Cancel(Timer::BackgroundGrace)));
+        assert_eq!(settled_as(&rig), Some(SettledAs::None));
+    }
+
+    #[test]
+    fn a_kept_zombie_hides_the_answer_and_a_scan_gives_it() {
+        let mut rig = Rig::on(blind(), [true, true], false);
+        let _ = rig.feed(Input::Started);
+        assert_eq!(rig.life.keep(), crate::kernel::Keep::Zombie);
+        let _ = rig.feed(Input::Exit(code(0)));
+        let _ = rig.stop();
+        assert_eq!(rig.feed(Input::Probed(Probe::Cannot)), [Effect::Scan]);
+        assert_eq!(rig.feed(Input::Members(&[], true)), [Effect::Cancel(Timer::StopGrace)]);
+    }
+
+    #[test]
+    fn an_incomplete_scan_that_finds_nobody_is_not_certain_and_is_repeated_with_backoff() {
+        let mut rig = scanning();
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            let _ = rig.feed(Input::Members(&[], false));
+            pauses.push(rig.at(Timer::GroupLook).map_or(0, |at| at - rig.now));
+            assert_eq!(rig.due(Timer::GroupLook), [Effect::Probe]);
+            let _ = rig.feed(Input::Probed(Probe::Alive));
+        }
+        assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 640, 1000, 1000]);
+        assert_eq!(settled_as(&rig), None);
+    }
+
+    #[test]
+    fn members_are_watched_and_only_the_last_one_to_go_costs_a_scan() {
+        let mut rig = scanning();
+        assert_eq!(rig.feed(Input::Members(&[member(1), member(2)], true)), [Effect::Watch]);
+        assert_eq!(rig.feed(Input::MemberGone), [Effect::Probe]);
+        assert_eq!(rig.feed(Input::Probed(Probe::Alive)), []);
+        assert_eq!(rig.feed(Input::MemberGone), [Effect::Probe]);
+        assert_eq!(rig.feed(Input::Probed(Probe::Alive)), [Effect::Scan]);
+        assert_eq!(rig.feed(Input::Members(&[member(3)], true)), [Effect::Watch]);
+        assert_eq!(rig.life.members(), [member(3)]);
+        let _ = rig.feed(Input::MemberGone);
+        let effects = rig.feed(Input::Probed(Probe::Empty));
+        assert!(effects.contains(&Effect::UnwatchAll));
+    }
+
+    #[test]
+    fn members_that_end_together_are_all_counted() {
+        let mut rig = scanning();
+        let _ = rig.feed(Input::Members(&[member(1), member(2)], true));
+        let _ = rig.feed(Input::MemberGone);
+        // The second notice is served before the probe has answered.
+        assert_eq!(rig.feed(Input::MemberGone), []);
+        assert_eq!(rig.feed(Input::Probed(Probe::Alive)), [Effect::Scan]);
+    }
+
+    #[test]
+    fn a_member_that_cannot_be_watched_is_looked_for() {
+        let mut rig = scanning();
+        let _ = rig.feed(Input::Members(&[member(1), member(2)], true));
+        let effects = rig.feed(Input::WatchFailed);
+        assert_eq!(effects, [Effect::Arm(Timer::GroupLook, Ns::from_millis(10))]);
+        // A notice of the one that is watched looks at once: the number that is left says nothing of the other.
+        assert_eq!(rig.feed(Input::MemberGone), [Effect::Cancel(Timer::GroupLook), Effect::Probe]);
+        assert_eq!(rig.feed(Input::Probed(Probe::Alive)), [Effect::Scan]);
+        let _ = rig.feed(Input::Members(&[member(2)], true));
+        assert_eq!(rig.feed(Input::WatchFailed), [Effect::Arm(Timer::GroupLook, Ns::from_millis(20))]);
+    }
+
+    #[test]
+    fn a_watch_that_fails_after_another_member_had_ended_leads_to_a_scan() {
+        let mut rig = scanning();
+        let _ = rig.feed(Input::Members(&[member(1), member(2), member(3)], true));
+        let _ = rig.feed(Input::MemberGone);
+        assert_eq!(rig.feed(Input::WatchFailed), []);
+        assert_eq!(rig.feed(Input::Probed(Probe::Alive)), [Effect::Scan]);
+    }
+
+    #[test]
+    fn more_members_than_can_be_watched_are_scanned_for_again_when_those_are_gone() {
+        let mut rig = scanning();
+        let crowd: Vec<Member> = (1..=100).map(member).collect();
+        let _ = rig.feed(Input::Members(&crowd, true));
+        for left in (0..limits::WATCHED).rev() {
+            assert_eq!(rig.feed(Input::MemberGone), [Effect::Probe]);
+            let effects = rig.feed(Input::Probed(Probe::Alive));
+            assert_eq!(effects == [Effect::Scan], left == 0);
+        }
+    }
+
+    #[test]
+    fn a_cgroup_that_changes_is_asked() {
+        let mut rig = Rig::running(policy());
+        assert_eq!(rig.feed(Input::CgroupChanged), []);
+        let mut rig = scanning();
+        assert_eq!(rig.feed(Input::CgroupChanged), []);
+        let _ = rig.feed(Input::Members(&[member(1)], true));
+        assert_eq!(rig.feed(Input::CgroupChanged), [Effect::Probe]);
+        assert_eq!(rig.feed(Input::Probed(Probe::Alive)), []);
+    }
+
+    #[test]
+    fn a_signal_that_meets_nobody_asks_again() {
+        let mut rig = scanning();
+        let _ = rig.feed(Input::Members(&[member(1)], true));
+        let _ = rig.feed(Input::Kill(StopReason::Request));
+        assert_eq!(rig.feed(Input::Signalled(Signalled::Empty)), [Effect::Probe]);
+        // Only those who were known are gone: somebody else is there, and gets SIGKILL too.
+        assert_eq!(rig.feed(Input::Probed(Probe::Alive)), [Effect::Scan]);
+        let effects = rig.feed(Input::Members(&[member(2)], true));
+        assert_eq!(effects, [Effect::Watch, Effect::Signal(Signal::KILL)]);
+    }
+
+    #[test]
+    fn a_leader_that_ends_while_it_is_being_listed_is_not_probed_twice() {
+        let mut rig = Rig::running(policy());
+        let _ = rig.feed(Input::Kill(StopReason::Request));
+        assert_eq!(rig.due(Timer::StuckAfter), [Effect::Scan]);
+        let effects = rig.feed(Input::Exit(code(0)));
+        assert!(!effects.contains(&Effect::Probe) && !effects.contains(&Effect::Scan));
+        let _ = rig.feed(Input::Members(&[], true));
+        assert_eq!(settled_as(&rig), Some(SettledAs::None));
+    }
+}

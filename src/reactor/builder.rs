@@ -1,0 +1,100 @@
+//! How a loop on Linux is built.
+
+use super::{Reactor, Settings};
+use crate::capture::Projection;
+use crate::error::BuildError;
+use crate::kernel::linux::{Linux, LinuxOptions};
+use crate::words::{BackendChoice, ExitSourceChoice, GroupSignal};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::time::Duration;
+
+/// How a [`Reactor`] is to be built.
+///
+/// ```
+/// use lastwords::{ExitSourceChoice, Reactor};
+/// let reactor = Reactor::builder().exit_source(ExitSourceChoice::Sigchld).build()?;
+/// println!("{}", reactor.caps().exit_why);
+/// # Ok::<(), lastwords::BuildError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Builder {
+    linux: LinuxOptions,
+    settings: Settings,
+}
+
+impl Builder {
+    /// Which poll set. Default: what is best here.
+    pub fn backend(&mut self, backend: BackendChoice) -> &mut Builder {
+        self.linux.backend = backend;
+        self
+    }
+
+    /// How exits are learnt. Default: by pidfd where it is to be had, else by SIGCHLD.
+    pub fn exit_source(&mut self, source: ExitSourceChoice) -> &mut Builder {
+        self.linux.exit_source = source;
+        self
+    }
+
+    /// Whether groups are signalled through the leader's pidfd. For tests of the older kernels' ways.
+    pub fn group_signal(&mut self, choice: GroupSignal) -> &mut Builder {
+        self.linux.group_signal = choice;
+        self
+    }
+
+    /// Makes the descriptor readable at the deadline too, so that it alone is enough for a foreign loop. Default no.
+    pub fn fold_deadline(&mut self, fold: bool) -> &mut Builder {
+        self.linux.fold_deadline = fold;
+        self.settings.fold_deadline = fold;
+        self
+    }
+
+    /// Spawns with CLONE_VFORK: the caller stands still until exec. Default no; needed under valgrind.
+    pub fn vfork(&mut self, vfork: bool) -> &mut Builder {
+        self.linux.vfork = vfork;
+        self
+    }
+
+    /// How long dropping the loop may take to kill and reap what it owns; 0 sends SIGKILL and does not wait. Default 100 ms.
+    pub fn drop_bound(&mut self, bound: Duration) -> &mut Builder {
+        self.settings.drop_bound = bound;
+        self
+    }
+
+    /// Bytes of free blocks that are kept for later reads. Default 8 MiB.
+    pub fn pool_bytes(&mut self, bytes: usize) -> &mut Builder {
+        self.settings.pool_bytes = bytes;
+        self
+    }
+
+    /// Reads of running children in one turn, at least 1. Default 32 (2 MiB at most).
+    pub fn reads_per_turn(&mut self, reads: usize) -> &mut Builder {
+        self.settings.reads_per_turn = reads.max(1);
+        self
+    }
+
+    /// How safe text is made of every child's stderr and command line: which secrets are taken out. Default:
+    /// [`Projection::default`]. A command can have its own.
+    pub fn projection(&mut self, projection: Projection) -> &mut Builder {
+        self.settings.projection = projection;
+        self
+    }
+
+    /// Builds it: a poll set, and what else the choices need. Nothing of the host is changed, unless SIGCHLD is the exit watch:
+    /// then a handler is installed beside the host's own.
+    pub fn build(&self) -> Result<Reactor, BuildError> {
+        Ok(Reactor::with_kernel(Linux::new(self.linux)?, self.settings.clone()))
+    }
+}
+
+/// The one descriptor of the loop, the same for its whole life: readable when a turn has something to do.
+impl AsFd for Reactor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.kernel.as_fd()
+    }
+}
+
+impl AsRawFd for Reactor {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}

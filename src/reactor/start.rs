@@ -1,0 +1,167 @@
+//! Bringing a generation in.
+
+use super::entry::{Channel, Entry, Feed, Held, Place, Sweep, Told, pipe_capacity};
+use super::{Command, Generation, Reactor};
+use crate::capture::Captured;
+use crate::error::{Errno, SpawnError, Step};
+use crate::kernel::{Born, Kernel, Until, WaitError};
+use crate::lifecycle::{Life, State, Timer};
+use crate::limits;
+use crate::time::Ns;
+use crate::token::{Token, What};
+use crate::words::Stream;
+use std::collections::VecDeque;
+
+/// Places in the queue of events for one generation: its life-cycle events, and an item for each stream.
+const PLACES: usize = limits::EVENTS + 2;
+
+impl<K: Kernel> Reactor<K> {
+    /// Starts a command and does not wait for exec: the process exists when this returns, its thread has stood still for
+    /// microseconds. `Started` or `SpawnFailed` follows as an event.
+    ///
+    /// # Errors
+    ///
+    /// Nothing is left of the attempt. Out of descriptors, memory or processes, a NUL byte, an empty or missing program.
+    pub fn start(&mut self, command: &Command) -> Result<Generation, SpawnError> {
+        self.reclaim();
+        self.reserve();
+        let slot = u32::try_from(self.table.vacant_key()).ok().filter(|slot| *slot < Token::SLOTS);
+        let slot = slot.ok_or_else(|| SpawnError::new(Step::Register, Errno::from_raw(libc::EMFILE)))?;
+        self.sequence = self.sequence.wrapping_add(1).max(1);
+        let generation = Generation { sequence: self.sequence, slot, tag: self.tag };
+        let born = self.kernel.spawn(command.plan(), generation.token())?;
+        self.now = self.kernel.now();
+        let raw = [born.stdin.is_some(), born.stdout.is_some(), born.stderr.is_some()];
+        let entry = self.entry(command, generation, &born);
+        if raw.contains(&true) {
+            self.raw.insert(generation.token().bits(), [born.stdin, born.stdout, born.stderr]);
+        }
+        let feeds = entry.feed.is_some();
+        let key = self.table.insert(entry);
+        self.live += 1;
+        self.stats.started += 1;
+        let effects = self.table[key].life.begin(self.now);
+        for effect in effects {
+            self.carry(key, effect);
+        }
+        self.follow(key);
+        if feeds {
+            self.want_write(key);
+        }
+        self.fold();
+        Ok(generation)
+    }
+
+    /// Starts a command and waits until it executes its program (or cannot).
+    ///
+    /// # Errors
+    ///
+    /// As [`Reactor::start`], and every step between clone and exec: directory, descriptors, the program itself. Nothing is left.
+    pub fn spawn(&mut self, command: &Command) -> Result<Generation, SpawnError> {
+        let generation = self.start(command)?;
+        let token = generation.token();
+        loop {
+            let Some(key) = self.find(token) else { return Ok(generation) };
+            self.ask_outcome(key);
+            match self.table[key].life.state() {
+                State::Spawning => {}
+                State::Failing | State::Failed => break,
+                State::Running | State::Exited | State::Drained | State::DrainTimedOut | State::Unfinished | State::Gone => {
+                    return Ok(generation);
+                }
+            }
+            if let Err(error) = self.kernel.wait(Until::Outcome(token, None), &mut self.notices) {
+                return Err(wait_failed(error));
+            }
+        }
+        self.bury(token)
+    }
+
+    /// Collects a child that could not execute its program, and takes back what was to be told of it.
+    fn bury(&mut self, token: Token) -> Result<Generation, SpawnError> {
+        let mut error = None;
+        while let Some(key) = self.find(token) {
+            error = self.table[key].error.clone().or(error);
+            if self.table[key].life.is_closed() {
+                self.queue.retain(|item| item.token().with(What::Spawn) != token);
+                self.remove(key);
+                break;
+            }
+            let soon = self.kernel.now().after(Ns::from(limits::SPAWN_LOOK[0]));
+            if self.look(Until::At(soon)).is_err() {
+                break;
+            }
+            if let Some(key) = self.find(token) {
+                self.ask_exit(key);
+            }
+        }
+        Err(error.unwrap_or_else(|| SpawnError::new(Step::Exec, Errno::from_raw(libc::EIO))))
+    }
+
+    /// Room in every list for one more generation, so that no turn has to make it.
+    fn reserve(&mut self) {
+        let one_more = self.table.len() + 1;
+        let room = |len: usize, wanted: usize| wanted.saturating_sub(len);
+        self.table.reserve(1);
+        self.queue.reserve(room(self.queue.len(), one_more * PLACES));
+        self.ready.reserve(room(self.ready.len(), one_more * 2));
+        self.sweeps.reserve(room(self.sweeps.len(), one_more));
+        self.writers.reserve(room(self.writers.len(), one_more));
+    }
+
+    fn entry(&self, command: &Command, generation: Generation, born: &Born<K::Raw>) -> Entry {
+        let captured = command.captured();
+        let channel = |stream: Stream| {
+            let capture = command.captures[stream.index()];
+            captured[stream.index()].then(|| {
+                Box::new(Channel {
+                    captured: Captured::new(capture.keep, capture.deliver, capture.ahead.max(1), capture.lossy),
+                    place: Place::Off,
+                    held: Held::No,
+                    sweep_left: 0,
+                    capacity: pipe_capacity(capture.pipe),
+                    late_from: None,
+                    offered: false,
+                    error: None,
+                })
+            })
+        };
+        let feed = command.feeds_stdin().then(|| {
+            let queue: VecDeque<_> = command.input.iter().cloned().collect();
+            Box::new(Feed { last: command.input.is_some(), queue, begun: 0, written: 0, end: None, error: None })
+        });
+        let lines = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        Entry {
+            generation,
+            life: Life::new(command.policy, captured, feed.is_some(), self.kernel.caps().group_signal),
+            stop: command.policy.stop,
+            pid: born.pid,
+            plan: command.plan().clone(),
+            projection: command.projection.clone().unwrap_or_else(|| self.projection.clone()),
+            born: self.now,
+            started_at: born.started_at,
+            exited: None,
+            closed: None,
+            streams: [channel(Stream::Stdout), channel(Stream::Stderr)],
+            words_from: command.last_words_stream(),
+            tail_lines: [lines(command.last_words.lines), lines(command.last_words.late_lines)],
+            feed,
+            timers: [None; Timer::ALL.len()],
+            sweep: Sweep::None,
+            sweep_queued: false,
+            mark: None,
+            watched: 0,
+            error: None,
+            told: Box::new(Told::default()),
+            last_event_waits: false,
+        }
+    }
+}
+
+fn wait_failed(error: WaitError) -> SpawnError {
+    let errno = match error {
+        WaitError::Failed(errno) => errno,
+        WaitError::Forked => Errno::from_raw(libc::EPERM),
+    };
+    SpawnError::new(Step::Exec, errno).because("the loop failed while it waited for exec")
+}

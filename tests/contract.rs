@@ -1,0 +1,70 @@
+//! The kernel contract: one test per promise, the same on every kernel.
+//!
+//! The promises are in `contract/promises.rs` and `contract/groups.rs`, what differs between the kernels in `contract/rig.rs`.
+
+mod support;
+
+#[path = "contract/groups.rs"]
+mod groups;
+#[path = "contract/host.rs"]
+mod host;
+#[path = "contract/linux.rs"]
+mod linux;
+#[path = "contract/promises.rs"]
+mod promises;
+#[path = "contract/rig.rs"]
+mod rig;
+#[path = "contract/sim.rs"]
+mod sim;
+
+macro_rules! kernel {
+    ($module:ident = $rig:ty) => {
+        mod $module {
+            kernel! {
+                @ $module $rig;
+                promises::the_outcome_comes_before_the_exit_and_the_exit_before_the_bytes
+                promises::a_spawn_error_leaves_nothing
+                promises::end_of_file_is_there_at_the_exit_notice
+                promises::data_and_hang_up_in_one_edge_are_read_to_the_end
+                promises::a_read_that_is_not_hot_gets_the_next_notice
+                promises::a_stale_token_does_nothing
+                promises::a_closed_read_end_is_closed_for_the_writer_at_once
+                promises::exits_behind_hot_streams_are_announced_by_the_next_look
+                promises::more_notices_than_fit_are_given_by_the_next_waits
+                promises::a_wait_with_an_end_is_never_early
+                promises::the_descriptor_is_readable_while_a_notice_waits
+                promises::a_waker_wakes_once_or_more
+                promises::stdin_tells_of_room_and_of_nobody_without_a_signal
+                groups::the_group_exists_when_spawn_returns
+                groups::an_exit_notice_for_nothing_is_answered_not_yet_and_does_not_spin
+                groups::a_stopped_child_has_not_ended
+                groups::a_stolen_child_is_ended_or_lost
+                groups::a_probe_knows_empty_from_zombies_from_a_kept_leader
+                groups::a_signal_never_leaves_the_group_when_numbers_repeat
+                groups::a_group_is_signalled_after_its_leader_was_reaped
+                groups::a_scan_finds_members_and_holders_and_no_zombies
+                groups::the_end_of_a_watched_member_is_noticed
+                groups::what_lingers_is_read_and_what_is_handed_over_is_left_alone
+            }
+        }
+    };
+    (@ $module:ident $rig:ty; $($file:ident :: $promise:ident)*) => {
+        $(
+            #[test]
+            fn $promise() {
+                let name = concat!(stringify!($module), "::", stringify!($promise));
+                crate::rig::run::<$rig>(name, crate::$file::$promise::<$rig>);
+            }
+        )*
+    };
+}
+
+kernel!(simulated = crate::sim::SimRig);
+kernel!(simulated_without_group_signal = crate::sim::SimRig<{ crate::rig::NO_GROUP_SIGNAL }>);
+kernel!(simulated_by_sigchld = crate::sim::SimRig<{ crate::rig::SIGCHLD }>);
+kernel!(simulated_by_sigchld_without_group_signal = crate::sim::SimRig<{ crate::rig::SIGCHLD | crate::rig::NO_GROUP_SIGNAL }>);
+kernel!(simulated_in_a_storm = crate::sim::SimRig<{ crate::rig::STORM }>);
+kernel!(epoll = crate::linux::LinuxRig);
+kernel!(epoll_without_group_signal = crate::linux::LinuxRig<{ crate::rig::NO_GROUP_SIGNAL }>);
+kernel!(epoll_by_sigchld = crate::linux::LinuxRig<{ crate::rig::SIGCHLD }>);
+kernel!(epoll_by_sigchld_without_group_signal = crate::linux::LinuxRig<{ crate::rig::SIGCHLD | crate::rig::NO_GROUP_SIGNAL }>);

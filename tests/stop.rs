@@ -1,0 +1,709 @@
+//! The stop: a signal to the whole group, a grace, SIGKILL to the whole group, and what is told of it.
+
+mod common;
+
+use common::gate::{Bell, Gate};
+use common::host::Host;
+use common::log::Log;
+use common::proc::{children, stat, wait_zombie};
+use common::{LONG, Way, every_way, ms, sys, wait_until};
+use lastwords::{
+    BackgroundPolicy, Bound, Command, DetachError, DrainPolicy, EndedBy, Outcome, Reactor, SettledAs, Signal, Signalled, StopPolicy,
+    StopReason, Stopping, Stream, Verdict, Wait,
+};
+use rustix::process::{Pid, WaitOptions, waitpid};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+every_way! {
+    a_stop_ends_as_soon_as_the_group_is_empty,
+    a_member_that_ignores_term_is_killed_after_the_grace,
+    words_said_under_term_are_kept_whatever_the_exit_code,
+    words_of_members_said_under_term_are_kept,
+    a_kill_goes_to_sigkill_at_once,
+    a_grace_of_zero_is_a_kill,
+    an_infinite_grace_never_escalates,
+    another_signal_may_be_asked_for,
+    stopping_again_can_only_shorten_and_says_what_was_the_case,
+    start_and_stop_in_one_turn_is_one_story,
+    stop_after_a_failed_spawn_is_one_story,
+    a_leader_that_was_already_dead_was_not_stopped,
+    a_leader_that_exits_in_the_turn_of_the_grace_timer_is_not_killed,
+    a_stop_while_draining_cuts_the_drain_short,
+    a_stop_with_an_escapee_on_the_pipe_cuts_the_drain_without_a_warning,
+    a_stopped_group_is_continued_to_hear_its_term,
+    a_stopped_group_that_ignores_term_is_killed,
+    a_loop_of_background_sleeps_stopped_half_way_leaves_none,
+    a_group_that_keeps_forking_leaves_none,
+    a_leader_that_went_to_another_group_is_stopped_all_the_same,
+    stop_all_stops_side_by_side_within_one_grace,
+    shutdown_ends_everything_and_gives_the_reports,
+    the_run_limit_is_a_stop_with_another_name,
+    the_run_limit_bounds_the_drain_of_a_leader_that_had_ended,
+    the_run_limit_ends_what_the_leader_left,
+    a_run_limit_of_zero_stops_at_once,
+    a_signal_is_no_stop,
+    what_survives_sigkill_is_told_and_reaped_when_it_does_end,
+    members_of_another_user_are_told_with_who_stays,
+    a_detached_generation_goes_on_and_is_the_hosts,
+    what_cannot_be_detached_says_why,
+    a_dropped_loop_kills_and_reaps_what_it_owns,
+    a_drop_bound_of_zero_kills_and_does_not_wait,
+    a_loop_dropped_in_the_middle_of_a_spawn_leaves_nothing,
+}
+
+fn grace(millis: u64) -> Option<StopPolicy> {
+    Some(StopPolicy::default().grace(ms(millis)))
+}
+
+/// spec 3.1: not when the grace is over.
+fn a_stop_ends_as_soon_as_the_group_is_empty(way: Way) {
+    let mut host = Host::new(way);
+    let child = host.run("echo ready; sleep 60 & sleep 61");
+    host.until_said(child, "ready");
+    let begun = Instant::now();
+    assert_eq!(host.reactor.stop(child, Some(StopPolicy::default().grace(LONG * 10))), Stopping::Begun);
+    let report = host.until_closed(child).report();
+    assert!(begun.elapsed() < LONG);
+    assert_eq!((report.outcome, report.exit.and_then(|exit| exit.signal)), (Some(Outcome::Stopped), Some(Signal::TERM)));
+    let stop = report.stop.as_ref().expect("a stop");
+    assert_eq!((stop.reason, stop.signal, stop.escalated, stop.denied), (StopReason::Request, Signal::TERM, false, false));
+    assert!(stop.stuck.is_empty());
+    assert_eq!(report.background.as_ref().map(|settled| settled.state), Some(SettledAs::None));
+    assert!(host.mark.alive().is_empty(), "closed only when empty: {:?}", host.mark.alive());
+    host.finish();
+}
+
+/// cases: 28. Escalation goes by the group being empty, not by the leader being gone.
+fn a_member_that_ignores_term_is_killed_after_the_grace(way: Way) {
+    let mut host = Host::new(way);
+    let child = host.run("(trap '' TERM; echo ready; sleep 60) & sleep 60");
+    host.until_said(child, "ready");
+    let begun = Instant::now();
+    host.reactor.stop(child, grace(500));
+    let story = host.until_exited(child);
+    assert_eq!(story.exit().and_then(|exit| exit.signal), Some(Signal::TERM), "the leader did not ignore it");
+    let report = host.until_closed(child).report();
+    assert!(begun.elapsed() >= ms(500));
+    assert!(report.stop.as_ref().is_some_and(|stop| stop.escalated && stop.stuck.is_empty()), "{report:?}");
+    let background = report.background.as_ref().expect("settled");
+    assert_eq!((background.state, background.state.complete()), (SettledAs::Terminated, Some(false)));
+    assert!(!background.processes.is_empty(), "who needed SIGKILL is listed");
+    assert!(host.mark.alive().is_empty(), "closed only when empty: {:?}", host.mark.alive());
+    host.finish();
+}
+
+/// spec 2.4 and 3.2: stopped is no error, whatever the code.
+fn words_said_under_term_are_kept_whatever_the_exit_code(way: Way) {
+    let mut host = Host::new(way);
+    for code in [0, 9] {
+        // A shell would say on stderr what it thinks of its own children that are stopped with it.
+        let script = format!(
+            "$SIG{{TERM}} = sub {{ print \"out\\n\"; print STDERR \"bye\\n\"; exit {code} }}; $| = 1; print \"ready\\n\"; sleep 9 while 1"
+        );
+        let child = host.run(&format!("exec perl -e '{script}'"));
+        host.until_said(child, "ready");
+        host.reactor.stop(child, Some(StopPolicy::default().grace(LONG)));
+        let story = host.until_closed(child);
+        let report = story.report();
+        assert_eq!((report.outcome, report.exit.and_then(|exit| exit.code)), (Some(Outcome::Stopped), Some(code)));
+        assert_eq!((story.delivered(Stream::Stdout), &report.stderr_tail), ("ready\nout\n".into(), &vec!["bye".to_owned()]));
+        assert_eq!(report.state(), Some(Verdict::Drained));
+    }
+    host.finish();
+}
+
+/// spec 3.2: also of members, while the leader is gone already.
+fn words_of_members_said_under_term_are_kept(way: Way) {
+    let mut host = Host::new(way);
+    let member = "trap 'sleep 0.2; seq 1 20000; echo bye' TERM; echo ready; while :; do sleep 0.05; done";
+    let child = host.run(&format!("({member}) & exec sleep 60"));
+    host.until_said(child, "ready");
+    host.reactor.stop(child, Some(StopPolicy::default().grace(ms(2000))));
+    host.until_exited(child);
+    host.until_said(child, "bye");
+    assert!(host.story(child).drain().is_none(), "the drain waits for what is said under TERM");
+    let story = host.until_closed(child);
+    // The member goes on after its trap, so it is killed in the end.
+    assert!(story.report().stop.as_ref().is_some_and(|stop| stop.escalated));
+    assert_eq!(story.report().stdout.map(|stream| stream.bytes), Some(6 + 108_894 + 4));
+    assert_eq!(story.drain().map(|drain| drain.verdict), Some(Verdict::Drained));
+    host.finish();
+}
+
+/// spec 3.1.
+fn a_kill_goes_to_sigkill_at_once(way: Way) {
+    let mut host = Host::new(way);
+    let child = host.run("trap 'echo never' TERM; (trap '' TERM; sleep 60) & echo ready; sleep 60");
+    host.until_said(child, "ready");
+    assert_eq!(host.reactor.kill(child), Stopping::Begun);
+    let story = host.until_closed(child);
+    let report = story.report();
+    assert_eq!((report.outcome, report.exit.and_then(|exit| exit.signal)), (Some(Outcome::Stopped), Some(Signal::KILL)));
+    assert!(report.stop.as_ref().is_some_and(|stop| stop.escalated && stop.reason == StopReason::Request));
+    assert_eq!(story.delivered(Stream::Stdout), "ready\n");
+    assert!(host.mark.alive().is_empty());
+    host.finish();
+}
+
+/// limits of the policy: zero is zero.
+fn a_grace_of_zero_is_a_kill(way: Way) {
+    let mut host = Host::new(way);
+    let child = host.run("trap '' TERM; echo ready; sleep 60");
+    host.until_said(child, "ready");
+    host.reactor.stop(child, grace(0));
+    let report = host.until_closed(child).report();
+    assert_eq!(report.exit.and_then(|exit| exit.signal), Some(Signal::KILL));
+    host.finish();
+}
+
+fn an_infinite_grace_never_escalates(way: Way) {
+    let mut host = Host::new(way);
+    let child = host.run("trap 'echo heard' TERM; echo ready; while :; do sleep 0.02; done");
+    host.until_said(child, "ready");
+    host.reactor.stop(child, Some(StopPolicy::default().grace(Bound::Never)));
+    host.until_said(child, "heard");
+    host.idle(ms(100));
+    assert!(host.story(child).exit().is_none());
+    host.reactor.kill(child);
+    let report = host.until_closed(child).report();
+    assert_eq!((report.outcome, report.exit.and_then(|exit| exit.signal)), (Some(Outcome::Stopped), Some(Signal::KILL)));
+    host.finish();
+}
+
+fn another_signal_may_be_asked_for(way: Way) {
+    let mut host = Host::new(way);
+    let child = host.run("trap 'echo usr1; exit 3' USR1; echo ready; while :; do sleep 0.02; done");
+    host.until_said(child, "ready");
+    host.reactor.stop(child, Some(StopPolicy::default().signal(Signal::USR1).grace(LONG)));
+    let story = host.until_closed(child);
+    assert_eq!(story.delivered(Stream::Stdout), "ready\nusr1\n");
+    assert_eq!(story.report().stop.as_ref().map(|stop| (stop.signal, stop.escalated)), Some((Signal::USR1, false)));
+    assert_eq!(story.report().outcome, Some(Outcome::Stopped));
+    host.finish();
+}
+
+/// cases: 42. stop(10 s), then kill, then stop; stop of a closed generation.
+fn stopping_again_can_only_shorten_and_says_what_was_the_case(way: Way) {
+    let mut host = Host::new(way);
+    let child = host.run("trap '' TERM; echo ready; while :; do sleep 0.05; done");
+    host.until_said(child, "ready");
+    assert_eq!(host.reactor.stop(child, grace(10_000)), Stopping::Begun);
+    assert_eq!(host.reactor.stop(child, grace(60_000)), Stopping::Shortened);
+    host.idle(ms(100));
+    assert!(host.story(child).exit().is_none());
+    assert_eq!(host.reactor.kill(child), Stopping::Shortened);
+    assert_eq!(host.reactor.stop(child, grace(10_000)), Stopping::Already);
+    let report = host.until_closed(child).report();
+    assert_eq!((report.outcome, report.exit.and_then(|exit| exit.signal)), (Some(Outcome::Stopped), Some(Signal::KILL)));
+    assert_eq!(report.stop.as_ref().map(|stop| (stop.reason, stop.signal)), Some((StopReason::Request, Signal::TERM)));
+    assert_eq!((host.reactor.stop(child, None), host.reactor.kill(child)), (Stopping::Gone, Stopping::Gone));
+
+    // A later stop brings the end nearer.
+    let child = host.run("trap '' TERM; echo ready; while :; do sleep 0.05; done");
+    host.until_said(child, "ready");
+    let begun = Instant::now();
+    host.reactor.stop(child, Some(StopPolicy::default().grace(LONG * 10)));
+    host.reactor.stop(child, grace(100));
+    host.until_closed(child);
+    assert!(begun.elapsed() >= ms(100) && begun.elapsed() < LONG);
+    host.finish();
+}
+
+/// cases: 42. A stop that is asked for while the spawn is under way is carried out.
+fn start_and_stop_in_one_turn_is_one_story(way: Way) {
+    let mut host = Host::new(way);
+    for _ in 0..10 {
+        let command = host.shell("sleep 60 & sleep 60");
+        let child = host.start(&command);
+        assert_eq!(host.reactor.stop(child, None), Stopping::Begun);
+        let story = host.until_closed(child);
+        assert_eq!(story.report().outcome, Some(Outcome::Stopped), "{story:?}");
+        let command = host.shell("sleep 60 & sleep 60");
+        let child = host.start(&command);
+        assert_eq!(host.reactor.kill(child), Stopping::Begun);
+        let story = host.until_closed(child);
+        assert_eq!(story.exit().and_then(|exit| exit.signal), Some(Signal::KILL));
+        assert!(host.mark.alive().is_empty());
+    }
+    host.finish();
+}
+
+/// cases: 42.
+fn stop_after_a_failed_spawn_is_one_story(way: Way) {
+    let mut host = Host::new(way);
+    let mut command = Command::new("true");
+    host.mark.put_on(&mut command);
+    command.current_dir("/nonexistent");
+    // The spawn has failed, and nobody has looked yet.
+    let child = host.start(&command);
+    wait_zombie(host.reactor.pid(child).expect("a process"));
+    host.reactor.stop(child, None);
+    host.reactor.kill(child);
+    let story = host.until_closed(child);
+    assert!(story.failure().is_some_and(|error| error.raw_os_error() == libc::ENOENT), "{story:?}");
+    assert_eq!(host.reactor.stop(child, None), Stopping::Gone);
+    // It is about to fail, or is killed before it does.
+    for _ in 0..5 {
+        let child = host.start(&command);
+        host.reactor.kill(child);
+        let story = host.until_closed(child);
+        let killed = story.exit().is_some_and(|exit| exit.signal == Some(Signal::KILL));
+        assert!(killed != story.failure().is_some(), "{story:?}");
+    }
+    host.finish();
+}
+
+/// spec 3.1: the leader is asked first.
+fn a_leader_that_was_already_dead_was_not_stopped(way: Way) {
+    let mut host = Host::new(way);
+    let child = host.run("exit 5");
+    wait_zombie(host.reactor.pid(child).expect("a process"));
+    host.reactor.stop(child, None);
+    let report = host.until_closed(child).report();
+    assert_eq!((report.outcome, report.exit.and_then(|exit| exit.code)), (Some(Outcome::Failed), Some(5)));
+    host.finish();
+}
+
+/// cases: 27. The grace timer is due in the turn in which the exit is seen: the exit is served first.
+fn a_leader_that_exits_in_the_turn_of_the_grace_timer_is_not_killed(way: Way) {
+    let mut host = Host::new(way);
+    let child = host.run("trap 'exit 4' TERM; echo ready; while :; do sleep 0.02; done");
+    host.until_said(child, "ready");
+    host.reactor.stop(child, grace(150));
+    wait_zombie(host.reactor.pid(child).expect("a process"));
+    wait_until("members that end", || host.mark.alive().is_empty());
+    std::thread::sleep(ms(200));
+    let asked_at_once = host.reactor.caps().group_signal;
+    let report = host.until_closed(child).report();
+    assert_eq!((report.outcome, report.exit.and_then(|exit| exit.code)), (Some(Outcome::Stopped), Some(4)));
+    // Where only a look at /proc can tell that nobody is left, the grace passes meanwhile; the number is reserved until then.
+    assert!(report.stop.as_ref().is_some_and(|stop| !stop.escalated || !asked_at_once), "{report:?}");
+    host.finish();
+}
+
+/// cases: 29.
+fn a_stop_while_draining_cuts_the_drain_short(way: Way) {
+    let mut host = Host::new(way);
+    let mut command = host.telling("(echo mine; exec sleep 60) & exit 0");
+    command.drain(DrainPolicy::default().idle(Bound::Never).limit(Bound::Never));
+    let child = host.spawn(&command);
+    host.until_exited(child);
+    host.until_said(child, "mine");
+    assert!(host.story(child).drain().is_none());
+    assert_eq!(host.reactor.stop(child, Some(StopPolicy::default().grace(LONG))), Stopping::Begun);
+    let story = host.until_closed(child);
+    assert_eq!(story.drain().map(|drain| (drain.verdict, drain.ended_by)), Some((Verdict::Drained, Some(EndedBy::Eof))));
+    let report = story.report();
+    assert_eq!(report.outcome, Some(Outcome::Succeeded), "the leader had ended before");
+    assert_eq!(report.stop.as_ref().map(|stop| (stop.reason, stop.escalated)), Some((StopReason::Request, false)));
+    assert!(host.mark.alive().is_empty());
+    host.finish();
+}
+
+/// spec 1.5: the drain is bounded by the stop though infinite bounds were asked for.
+fn a_stop_with_an_escapee_on_the_pipe_cuts_the_drain_without_a_warning(way: Way) {
+    let warnings = Log::warnings_of(|| {
+        let mut host = Host::new(way);
+        for in_group in ["", "sleep 60 &"] {
+            let mut command = host.telling(&format!("{in_group} setsid sh -c 'echo away; exec sleep 60' & read x <&9; exit 0"));
+            let gate = Gate::at(9, &mut command);
+            command.drain(DrainPolicy::default().idle(Bound::Never).limit(Bound::Never));
+            let child = host.spawn(&command);
+            host.until_said(child, "away");
+            gate.open();
+            host.until_exited(child);
+            host.idle(ms(30));
+            host.reactor.stop(child, None);
+            let story = host.until_closed(child);
+            let drain = story.drain().expect("a verdict");
+            assert_eq!((drain.verdict, drain.ended_by), (Verdict::DrainTimedOut, Some(EndedBy::Stop)), "{story:?}");
+            assert_eq!(story.report().outcome, Some(Outcome::Succeeded));
+            host.mark.kill();
+        }
+        host.finish();
+    });
+    assert!(warnings.is_empty(), "{warnings:?}");
+}
+
+/// cases: 30. TERM, then CONT.
+fn a_stopped_group_is_continued_to_hear_its_term(way: Way) {
+    let mut host = Host::new(way);
+    let child = host.run("echo ready; kill -STOP $$; echo never");
+    let pid = host.reactor.pid(child).expect("a process");
+    wait_until("a stop", || stat(pid).is_some_and(|stat| stat.state == 'T'));
+    host.reactor.stop(child, Some(StopPolicy::default().grace(LONG)));
+    let story = host.until_closed(child);
+    let report = story.report();
+    assert_eq!((report.outcome, report.exit.and_then(|exit| exit.signal)), (Some(Outcome::Stopped), Some(Signal::TERM)));
+    assert!(report.stop.as_ref().is_some_and(|stop| !stop.escalated));
+    assert_eq!(story.delivered(Stream::Stdout), "ready\n");
+    host.finish();
+}
+
+/// cases: 30. SIGKILL at the grace.
+fn a_stopped_group_that_ignores_term_is_killed(way: Way) {
+    let mut host = Host::new(way);
+    let child = host.run("trap '' TERM; kill -STOP $$; sleep 60");
+    let pid = host.reactor.pid(child).expect("a process");
+    wait_until("a stop", || stat(pid).is_some_and(|stat| stat.state == 'T'));
+    host.reactor.stop(child, grace(150));
+    let report = host.until_closed(child).report();
+    assert_eq!((report.outcome, report.exit.and_then(|exit| exit.signal)), (Some(Outcome::Stopped), Some(Signal::KILL)));
+    host.finish();
+}
+
+/// cases: 36.
+fn a_loop_of_background_sleeps_stopped_half_way_leaves_none(way: Way) {
+    let mut host = Host::new(way);
+    let script = "i=0; while [ $i -lt 300 ]; do sleep 60 & i=$((i+1)); [ $i = 150 ] && echo half; done; wait";
+    let child = host.run(script);
+    host.until_said(child, "half");
+    host.reactor.stop(child, None);
+    let report = host.until_closed(child).report();
+    assert_eq!(report.outcome, Some(Outcome::Stopped));
+    assert!(host.mark.alive().is_empty(), "{:?}", host.mark.alive());
+    host.finish();
+}
+
+/// section 9: members that fork after TERM wait for SIGKILL, which gets them all.
+fn a_group_that_keeps_forking_leaves_none(way: Way) {
+    let mut host = Host::new(way);
+    let breeder = "trap '' TERM; while :; do (sleep 0.03; sleep 60 & sleep 0.03); done";
+    let child = host.run(&format!("({breeder}) & ({breeder}) & echo ready; {breeder}"));
+    host.until_said(child, "ready");
+    host.reactor.stop(child, grace(200));
+    let report = host.until_closed(child).report();
+    assert_eq!(report.outcome, Some(Outcome::Stopped));
+    assert!(report.stop.as_ref().is_some_and(|stop| stop.escalated && stop.stuck.is_empty()), "{report:?}");
+    assert!(host.mark.alive().is_empty(), "{:?}", host.mark.alive());
+    host.finish();
+}
+
+/// section 9: a leader that changes its group is still ours.
+fn a_leader_that_went_to_another_group_is_stopped_all_the_same(way: Way) {
+    let mut host = Host::new(way);
+    // The child makes a group, the leader joins it.
+    let script = "$| = 1; my $k = fork; if (!$k) { setpgrp(0, 0); sleep 1 while 1 } setpgrp($k, $k); setpgrp(0, $k) or die; \
+                  print \"moved\\n\"; sleep 60";
+    let mut command = Command::new("perl");
+    host.mark.put_on(&mut command);
+    command.args(["-e", script]).stdout(common::host::delivered());
+    let child = host.spawn(&command);
+    host.until_said(child, "moved");
+    let pid = host.reactor.pid(child).expect("a process");
+    assert!(stat(pid).is_some_and(|stat| stat.group != pid));
+    host.reactor.stop(child, Some(StopPolicy::default().grace(ms(300)).stuck_after(ms(2000))));
+    let report = host.until_closed(child).report();
+    assert_eq!(report.outcome, Some(Outcome::Stopped), "{report:?}");
+    assert!(stat(pid).is_none());
+    host.mark.kill();
+    host.finish();
+}
+
+/// spec 3.4.
+fn stop_all_stops_side_by_side_within_one_grace(way: Way) {
+    let mut host = Host::new(way);
+    let all: Vec<_> = (0..5).map(|_| host.run("trap '' TERM; echo ready; while :; do sleep 0.1; done")).collect();
+    for child in &all {
+        host.until_said(*child, "ready");
+    }
+    let begun = Instant::now();
+    host.reactor.stop_all(Some(StopPolicy::default().grace(ms(1500))));
+    host.until("all closed", |host| !host.reactor.is_busy());
+    assert!(begun.elapsed() >= ms(1500) && begun.elapsed() < ms(6000), "one grace for all: {:?}", begun.elapsed());
+    for child in all {
+        let stop = host.story(child).report().stop.clone().expect("a stop");
+        assert_eq!((stop.reason, stop.escalated), (StopReason::Shutdown, true));
+    }
+    host.finish();
+}
+
+/// spec 3.6.
+fn shutdown_ends_everything_and_gives_the_reports(way: Way) {
+    let mark = common::mark::Mark::new();
+    let mut reactor = way.reactor();
+    for n in 0..4 {
+        let mut command = Command::shell(format!("echo {n} >&2; yes & sleep 60"));
+        mark.put_on(&mut command);
+        command.stdout(common::host::delivered());
+        reactor.spawn(&command).expect("a process");
+    }
+    mark.wait_named("yes", 4);
+    let leftovers = reactor.shutdown(Some(StopPolicy::default().grace(ms(1000))));
+    assert!(leftovers.is_empty(), "nothing could not be ended");
+    let mut numbers: Vec<_> = leftovers.reports.iter().map(|report| report.generation).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, [1, 2, 3, 4]);
+    for report in &leftovers.reports {
+        assert_eq!(report.stop.as_ref().map(|stop| stop.reason), Some(StopReason::Shutdown));
+        assert_eq!(report.outcome, Some(Outcome::Stopped));
+    }
+    assert!(mark.alive().is_empty());
+}
+
+/// spec 1.5 and 2.4.
+fn the_run_limit_is_a_stop_with_another_name(way: Way) {
+    let mut host = Host::new(way);
+    let mut command = host.telling("trap 'echo bye; exit 0' TERM; while :; do sleep 0.02; done");
+    command.run_limit(ms(300)).stop(StopPolicy::default().grace(LONG));
+    let child = host.spawn(&command);
+    let story = host.until_closed(child);
+    let report = story.report();
+    assert_eq!((report.outcome, report.exit.and_then(|exit| exit.code)), (Some(Outcome::TimedOut), Some(0)));
+    assert_eq!(report.stop.as_ref().map(|stop| stop.reason), Some(StopReason::Timeout));
+    assert!(report.timing.and_then(|timing| timing.ran).is_some_and(|ran| ran >= ms(300)), "{:?}", report.timing);
+    assert_eq!((story.delivered(Stream::Stdout), report.state()), ("bye\n".into(), Some(Verdict::Drained)));
+
+    // A run that ends in time is not touched.
+    let mut command = host.telling("echo in time");
+    command.run_limit(LONG);
+    let child = host.spawn(&command);
+    let report = host.until_closed(child).report();
+    assert_eq!((report.outcome, report.stop.is_none()), (Some(Outcome::Succeeded), true));
+    host.finish();
+}
+
+/// spec 1.5: `ended_by` is `deadline` only if a stream was still open then; the outcome stays the leader's.
+fn the_run_limit_bounds_the_drain_of_a_leader_that_had_ended(way: Way) {
+    let mut host = Host::new(way);
+    let mut command = host.telling("setsid sh -c 'echo away >&8; exec sleep 60' & read x <&9; exit 0");
+    let (gate, bell) = (Gate::at(9, &mut command), Bell::at(8, &mut command));
+    command.run_limit(ms(900)).drain(DrainPolicy::default().idle(Bound::Never).limit(Bound::Never));
+    let child = host.spawn(&command);
+    bell.wait();
+    gate.open();
+    let story = host.until_closed(child);
+    assert_eq!(story.drain().map(|drain| (drain.verdict, drain.ended_by)), Some((Verdict::DrainTimedOut, Some(EndedBy::Deadline))));
+    assert_eq!(story.report().outcome, Some(Outcome::Succeeded));
+    host.mark.kill();
+    host.finish();
+}
+
+/// The outcome is `TimedOut` only if the leader was alive.
+fn the_run_limit_ends_what_the_leader_left(way: Way) {
+    let mut host = Host::new(way);
+    let mut command = host.telling("sleep 60 >/dev/null 2>&1 & exit 0");
+    command.run_limit(ms(500)).background(BackgroundPolicy::default().grace(ms(50)).wait(Wait::For(LONG * 10)));
+    let child = host.spawn(&command);
+    let story = host.until_closed(child);
+    assert!(story.background_wait().is_some());
+    let report = story.report();
+    assert_eq!(report.outcome, Some(Outcome::Succeeded));
+    assert_eq!(report.stop.as_ref().map(|stop| (stop.reason, stop.escalated)), Some((StopReason::Timeout, false)));
+    assert_eq!(report.background.as_ref().map(|settled| settled.state), Some(SettledAs::Terminated));
+    assert!(report.timing.is_some_and(|timing| timing.total >= ms(500)), "{:?}", report.timing);
+    host.finish();
+}
+
+fn a_run_limit_of_zero_stops_at_once(way: Way) {
+    let mut host = Host::new(way);
+    let mut command = host.shell("sleep 60");
+    command.run_limit(Duration::ZERO);
+    let child = host.start(&command);
+    let report = host.until_closed(child).report();
+    assert_eq!(report.outcome, Some(Outcome::TimedOut));
+    host.finish();
+}
+
+/// A signal is sent as asked, and nothing else follows from it.
+fn a_signal_is_no_stop(way: Way) {
+    let mut host = Host::new(way);
+    let child = host
+        .run("trap 'echo member' USR1; (trap 'echo member' USR1; echo ready; read x <&9; :) & echo ready; while :; do sleep 0.02; done");
+    host.until_story(child, "both", |story| story.delivered(Stream::Stdout).matches("ready").count() == 2);
+    assert_eq!(host.reactor.signal_leader(child, Signal::USR1), Signalled::Sent);
+    host.until_said(child, "member");
+    assert_eq!(host.reactor.signal(child, Signal::TERM), Signalled::Sent);
+    let report = host.until_closed(child).report();
+    assert_eq!((report.outcome, report.stop.is_none()), (Some(Outcome::Signaled), true));
+    assert_eq!(report.exit.and_then(|exit| exit.signal), Some(Signal::TERM));
+    assert_eq!(
+        (host.reactor.signal(child, Signal::TERM), host.reactor.signal_leader(child, Signal::TERM)),
+        (Signalled::Empty, Signalled::Empty)
+    );
+    host.finish();
+}
+
+/// spec 3.3: what survives SIGKILL is `Stuck`, the loop goes on; here a tracer keeps the dead leader from us.
+fn what_survives_sigkill_is_told_and_reaped_when_it_does_end(way: Way) {
+    way.alone(|| {
+        let mut host = Host::new(way);
+        let child = host.run("echo ready; exec sleep 60");
+        host.until_said(child, "ready");
+        let pid = host.reactor.pid(child).expect("a process");
+        let script = "use strict; $| = 1; syscall($ARGV[0] + 0, 0x4206, $ARGV[1] + 0, 0, 0) == 0 or die \"seize: $!\"; print \"seized\\n\"; <STDIN>;";
+        let mut tracer = std::process::Command::new("perl")
+            .args(["-e", script, &libc::SYS_ptrace.to_string(), &pid.to_string()])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("perl");
+        let mut said = [0; 7];
+        std::io::Read::read_exact(tracer.stdout.as_mut().expect("its output"), &mut said).expect("the tracer speaks");
+        host.reactor.stop(child, Some(StopPolicy::default().grace(ms(100)).stuck_after(ms(400))));
+        let story = host.until_closed(child);
+        let report = story.report();
+        assert_eq!((report.exit, report.state()), (None, Some(Verdict::Unfinished)), "{story:?}");
+        assert_eq!(report.outcome, Some(Outcome::Unknown));
+        assert!(report.stop.as_ref().is_some_and(|stop| stop.escalated), "{report:?}");
+        assert!(!host.reactor.is_busy());
+        // The loop goes on, and so do other children.
+        let other = host.run("echo other");
+        assert!(host.until_closed(other).report().success());
+        drop(tracer.stdin.take());
+        tracer.wait().expect("the tracer ends");
+        host.until("a leader that is reaped after all", |_| stat(pid).is_none());
+        host.finish();
+    });
+}
+
+/// cases: 31. EPERM is reported with who stays.
+fn members_of_another_user_are_told_with_who_stays(way: Way) {
+    if !rustix::process::getuid().is_root() {
+        eprintln!("not root: a process of another user cannot be made");
+        return;
+    }
+    way.alone(|| {
+        let mut host = Host::new(way);
+        let mut command = host.telling("echo ready; exec sleep 60");
+        command.uid(65_534).gid(65_534);
+        let child = host.spawn(&command);
+        host.until_said(child, "ready");
+        let pid = host.reactor.pid(child).expect("a process");
+        sys::become_user(12_345);
+        host.reactor.stop(child, Some(StopPolicy::default().grace(ms(100)).stuck_after(ms(600))));
+        let report = host.until_closed(child).report();
+        let stop = report.stop.as_ref().expect("a stop");
+        assert!(stop.denied, "{report:?}");
+        assert_eq!(stop.stuck.iter().map(|who| (who.pid, who.comm.as_str())).collect::<Vec<_>>(), [(pid, "sleep")]);
+        assert!(report.outcome != Some(Outcome::Stopped) && report.exit.is_none(), "not success: {report:?}");
+        sys::become_root();
+        host.mark.kill();
+        host.until("a leader that is reaped after all", |_| stat(pid).is_none());
+        host.finish();
+    });
+}
+
+/// spec 3.6.
+fn a_detached_generation_goes_on_and_is_the_hosts(way: Way) {
+    way.alone(|| {
+        let mut host = Host::new(way);
+        let mut command = host.telling("echo before; read x <&9; echo after; exit 11");
+        let gate = Gate::at(9, &mut command);
+        let child = host.spawn(&command);
+        host.until_said(child, "before");
+        let detached = host.reactor.detach(child).expect("it may go");
+        assert_eq!(detached.kept[0].as_ref().map(|kept| kept.to_vec()).as_deref(), Some(&b"before\n"[..]));
+        assert!(!host.reactor.is_busy() && host.reactor.stats().live == 0);
+        assert!(host.reactor.pid(child).is_none());
+        assert_eq!(host.reactor.stop(child, None), Stopping::Gone);
+        let Host { reactor, mark, .. } = host;
+        drop(reactor);
+        assert!(stat(detached.pid).is_some_and(|stat| stat.state != 'Z'), "it goes on");
+        gate.open();
+        let pid = Pid::from_raw(detached.pid.try_into().expect("fits")).expect("not zero");
+        let (_, status) = waitpid(Some(pid), WaitOptions::empty()).expect("ours to reap").expect("a status");
+        assert_eq!(status.exit_status(), Some(11));
+        let mut text = [0; 64];
+        let n = rustix::io::read(detached.stdout.as_ref().expect("its pipe").as_fd(), &mut text).expect("what it said");
+        assert_eq!(&text[..n], b"after\n");
+        assert!(children().is_empty());
+        mark.wait_gone();
+    });
+}
+
+/// The way back is named in the error.
+fn what_cannot_be_detached_says_why(way: Way) {
+    let mut host = Host::new(way);
+    let child = host.run("trap '' TERM; echo ready; sleep 60");
+    host.until_said(child, "ready");
+    host.reactor.kill(child);
+    match host.reactor.detach(child) {
+        Err(DetachError::Killing | DetachError::Gone) => {}
+        other => panic!("being killed, or dead by now: {other:?}"),
+    }
+    host.until_closed(child);
+    assert_eq!(host.reactor.detach(child).err(), Some(DetachError::Gone));
+
+    let mut command = host.shell("true");
+    command.current_dir("/nonexistent");
+    let child = host.start(&command);
+    assert!(matches!(host.reactor.detach(child).err(), Some(DetachError::NotStarted | DetachError::Gone)));
+    host.until_closed(child);
+    host.finish();
+}
+
+/// spec 3.6: dropping kills and reaps what the loop still owns, members and ignored signals or not.
+fn a_dropped_loop_kills_and_reaps_what_it_owns(way: Way) {
+    way.alone(|| {
+        let mark = common::mark::Mark::new();
+        let mut reactor = way.builder().drop_bound(LONG).build().expect("a loop");
+        for script in ["trap '' TERM; sleep 60", "sleep 60 & sleep 61", "sleep 60 & exit 0", "kill -STOP $$"] {
+            let mut command = Command::shell(script);
+            mark.put_on(&mut command);
+            reactor.spawn(&command).expect("a process");
+        }
+        let mut command = Command::new("sleep");
+        mark.put_on(&mut command);
+        reactor.start(command.arg("60")).expect("a process");
+        mark.wait_named("sleep", 5);
+        for _ in 0..3 {
+            let _turn = reactor.turn(Some(ms(20))).expect("a turn");
+        }
+        drop(reactor);
+        wait_until("nobody", || mark.alive().is_empty());
+        assert!(children().is_empty(), "all are reaped: {:?}", children());
+    });
+}
+
+fn a_drop_bound_of_zero_kills_and_does_not_wait(way: Way) {
+    way.alone(|| {
+        let mark = common::mark::Mark::new();
+        let mut reactor = way.builder().drop_bound(Duration::ZERO).build().expect("a loop");
+        for _ in 0..3 {
+            let mut command = Command::shell("trap '' TERM; sleep 60 & sleep 60");
+            mark.put_on(&mut command);
+            reactor.spawn(&command).expect("a process");
+        }
+        mark.wait_named("sleep", 6);
+        drop(reactor);
+        wait_until("nobody", || mark.alive().is_empty());
+    });
+}
+
+/// limits.md, trap 7 of spawning: killed, and its memory freed only when it has left it.
+fn a_loop_dropped_in_the_middle_of_a_spawn_leaves_nothing(way: Way) {
+    way.alone(|| {
+        let mark = common::mark::Mark::new();
+        let mut command = Command::shell("sleep 60 & exec sleep 60");
+        mark.put_on(&mut command);
+        for bound in [LONG, Duration::ZERO] {
+            for _ in 0..15 {
+                let mut reactor = way.builder().drop_bound(bound).build().expect("a loop");
+                reactor.start(&command).expect("a process");
+                drop(reactor);
+                assert!(bound.is_zero() || children().is_empty(), "reaped: {:?}", children());
+            }
+            wait_until("nobody", || mark.alive().is_empty());
+        }
+    });
+}
+
+/// spec 3.1 and 4.5: the same ladder for work that the leader has left.
+#[test]
+fn a_stop_of_background_work_uses_the_stops_own_grace() {
+    let mut host = Host::with(&Reactor::builder());
+    let mut command = host.telling("(trap '' TERM; echo ready; exec sleep 60 >/dev/null 2>&1) & exit 0");
+    command.background(BackgroundPolicy::default().grace(Duration::ZERO).wait(Wait::For(LONG * 10)));
+    let child = host.spawn(&command);
+    host.until_story(child, "BackgroundWait", |story| story.background_wait().is_some());
+    host.until_said(child, "ready");
+    let begun = Instant::now();
+    host.reactor.stop(child, grace(200));
+    let report = host.until_closed(child).report();
+    assert!(begun.elapsed() >= ms(200) && begun.elapsed() < LONG);
+    assert_eq!(report.background.as_ref().map(|settled| settled.state), Some(SettledAs::Terminated));
+    assert_eq!(report.stop.as_ref().map(|stop| (stop.reason, stop.escalated)), Some((StopReason::Request, true)));
+    host.finish();
+}
