@@ -42,6 +42,7 @@ pub mod host {
 
 pub use capture::{Captured, Line, LineFunction, Lines, LiveTail, Projection, ProjectionBuilder, SecretError, Slices, Tail};
 pub use error::{BuildError, DetachError, Errno, FeedError, FeedRefusal, RunError, SpawnError, Step, TooLarge, TurnError};
+pub use kernel::plan::{CgroupOptions, Containment};
 pub use kernel::{Caps, Kernel, MemberWatch, Signalled, Usage};
 pub use lifecycle::policy::{BackgroundPolicy, Bound, DrainPolicy, LastWordsPolicy, StopPolicy, Wait};
 pub use lifecycle::report::{

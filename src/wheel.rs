@@ -1,6 +1,6 @@
 //! Hierarchical timer wheel: arm and cancel in constant time, never early, at most one tick late.
 //!
-//! A tick is 2^20 ns ([`limits::TICK_BITS`]); a deadline is rounded up to the next one. There are six levels of 64 lists. A
+//! A tick is 2^20 ns ([`TICK_BITS`](crate::limits::TICK_BITS)); a deadline is rounded up to the next one. There are six levels of 64 lists. A
 //! timer stands on the level of the highest group of six bits in which its tick differs from the current one, in the list
 //! that this group of bits names. So everything on a level is due before anything on the next, the lists of a level are due
 //! in their order, and a list of a higher level is spread over the lower ones when the current tick reaches its beginning.

@@ -5,12 +5,11 @@ mod common;
 use common::gate::{Bell, Gate};
 use common::host::{Host, delivered};
 use common::log::Log;
-use common::proc::{descriptors, wait_comm, wait_zombie};
+use common::proc::{wait_comm, wait_zombie};
 use common::story::{Seen, Story};
 use common::{LONG, Way, every_way, ms};
 use lastwords::{
-    BackgroundPolicy, Bound, Capture, DrainPolicy, EndedBy, Generation, LastWordsPolicy, Outcome, Output, SettledAs, Stream, StreamEnd,
-    Verdict, Wait,
+    BackgroundPolicy, Bound, Capture, DrainPolicy, EndedBy, Generation, Outcome, Output, SettledAs, Stream, StreamEnd, Verdict, Wait,
 };
 use std::time::{Duration, Instant};
 
@@ -20,7 +19,6 @@ every_way! {
     no_captured_stream_means_drained_with_the_exit,
     while_the_leader_runs_there_is_no_limit,
     a_held_pipe_times_out_by_idle_and_its_holder_is_named,
-    a_held_pipe_leaves_no_descriptor_once_its_holder_has_died,
     output_that_keeps_coming_is_read_until_it_ends,
     a_chatty_holder_is_ended_by_the_limit,
     a_held_pipe_changes_no_exit_status_and_hides_no_last_words,
@@ -34,11 +32,6 @@ every_way! {
     if_both_bounds_are_due_idle_is_named,
     the_idle_clock_stands_while_the_host_holds_a_stream_back,
     a_holder_outside_the_group_is_found_and_named_with_its_stream,
-    the_warning_is_given_once_and_says_which_streams,
-    late_output_is_read_while_background_work_is_waited_for,
-    work_that_is_left_running_is_not_killed_by_its_pipe,
-    with_nobody_looking_a_held_pipe_is_closed_at_the_verdict,
-    late_lines_never_push_out_the_last_words,
     many_drains_that_are_due_at_once_all_end,
 }
 
@@ -128,49 +121,35 @@ fn while_the_leader_runs_there_is_no_limit(way: Way) {
     assert!(warnings.is_empty(), "{warnings:?}");
 }
 
+/// Says it again where a look for holders was cut off: the machine was too busy for all of /proc within 100 ms (spec 1.6).
+fn until_complete(mut attempt: impl FnMut() -> bool) {
+    let complete = (0..8).any(|_| attempt());
+    assert!(complete, "no list of holders was complete");
+}
+
 /// cases: 1. The exit is told at once, what was written is there, and who holds the pipe is named.
 fn a_held_pipe_times_out_by_idle_and_its_holder_is_named(way: Way) {
     let mut host = Host::new(way);
-    let mut command = host.telling("sleep 30 & echo out");
-    command.drain(DrainPolicy::default().idle(ms(300))).background(BackgroundPolicy::disabled());
-    let child = host.spawn(&command);
-    let story = host.until_exited(child);
-    assert!(story.exit().is_some_and(|exit| exit.success()) && story.drain().is_none(), "{story:?}");
-    let story = host.until_closed(child);
-    assert_timed_out(story, EndedBy::Idle, ms(300));
-    assert_eq!(story.delivered(Stream::Stdout), "out\n");
-    let sleeps = host.mark.named("sleep");
-    let drain = host.story(child).drain().expect("a verdict");
-    assert_eq!(drain.open, Stream::ALL);
-    assert!(drain.holders_complete, "{drain:?}");
-    let named: Vec<_> = drain.holders.iter().map(|holder| (holder.pid, holder.comm.as_str(), holder.streams.as_slice())).collect();
-    assert_eq!(named, [(sleeps[0].pid, "sleep", &Stream::ALL[..])]);
-    assert_eq!(host.story(child).report().outcome, Some(Outcome::Succeeded));
-    host.mark.kill();
-    host.finish();
-}
-
-/// cases: 1. Nothing leaks when the holder dies later, though its pipe was kept open for it.
-fn a_held_pipe_leaves_no_descriptor_once_its_holder_has_died(way: Way) {
-    way.alone(|| {
-        let mut host = Host::new(way);
-        let warm = host.run("sleep 0.01 & echo warm");
-        host.until_closed(warm);
-        let before = descriptors();
+    until_complete(|| {
         let mut command = host.telling("sleep 30 & echo out");
-        command.drain(short(50, 100)).background(BackgroundPolicy::report_only().grace(Duration::ZERO));
-        for _ in 0..3 {
-            let child = host.spawn(&command);
-            let story = host.until_closed(child);
-            assert_eq!(story.settled().map(|settled| settled.state), Some(SettledAs::Reported));
-            assert_eq!(story.report().stdout.and_then(|stream| stream.end), Some(StreamEnd::Held));
-        }
-        assert!(descriptors().len() >= before.len() + 6, "the pipes of work that goes on are kept");
+        command.drain(DrainPolicy::default().idle(ms(300))).background(BackgroundPolicy::disabled());
+        let child = host.spawn(&command);
+        let story = host.until_exited(child);
+        assert!(story.exit().is_some_and(|exit| exit.success()) && story.drain().is_none(), "{story:?}");
+        let story = host.until_closed(child);
+        assert_timed_out(story, EndedBy::Idle, ms(300));
+        assert_eq!(story.delivered(Stream::Stdout), "out\n");
+        assert_eq!(story.report().outcome, Some(Outcome::Succeeded));
+        let sleep = host.mark.wait_named("sleep", 1)[0].pid;
+        let drain = host.story(child).drain().expect("a verdict");
+        assert_eq!(drain.open, Stream::ALL);
+        let named: Vec<_> = drain.holders.iter().map(|holder| (holder.pid, holder.comm.as_str(), holder.streams.as_slice())).collect();
+        let wanted = [(sleep, "sleep", &Stream::ALL[..])];
+        assert!(named == wanted || (named.is_empty() && !drain.holders_complete), "{drain:?}");
         host.mark.kill();
-        host.until("the pipes' end", |_| descriptors().len() <= before.len());
-        assert_eq!(descriptors(), before);
-        host.finish();
+        drain.holders_complete
     });
+    host.finish();
 }
 
 /// cases: 2. A grandchild that prints every 80 ms for half a second after the leader's exit.
@@ -190,7 +169,7 @@ fn output_that_keeps_coming_is_read_until_it_ends(way: Way) {
 fn a_chatty_holder_is_ended_by_the_limit(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.telling("(while :; do echo tick; sleep 0.02; done) & exit 0");
-    let background = BackgroundPolicy::default().grace(ms(400)).wait(Wait::For(Duration::ZERO)).terminate_grace(ms(5000));
+    let background = BackgroundPolicy::default().grace(ms(1000)).wait(Wait::For(Duration::ZERO)).terminate_grace(ms(5000));
     command.drain(DrainPolicy::default().idle(LONG).limit(ms(300))).background(background);
     let child = host.spawn(&command);
     let story = host.until_closed(child);
@@ -421,126 +400,28 @@ fn the_idle_clock_stands_while_the_host_holds_a_stream_back(way: Way) {
 /// spec 1.6 and section 4.6: a holder need not be in the group; the stream that it does not hold has ended.
 fn a_holder_outside_the_group_is_found_and_named_with_its_stream(way: Way) {
     let mut host = Host::new(way);
-    let mut command = host.shell("setsid sh -c 'echo away >&8; exec sleep 30' >/dev/null & read x <&9");
-    let (gate, bell) = (Gate::at(9, &mut command), Bell::at(8, &mut command));
-    command.drain(short(100, 5000));
-    let child = host.spawn(&command);
-    assert_eq!(bell.wait(), "away\n");
-    gate.open();
-    let story = host.until_closed(child);
-    assert_timed_out(story, EndedBy::Idle, ms(100));
-    let drain = story.drain().expect("a verdict");
-    assert_eq!(drain.open, [Stream::Stderr]);
-    let named: Vec<_> = drain.holders.iter().map(|holder| (holder.comm.as_str(), holder.streams.as_slice())).collect();
-    assert_eq!(named, [("sleep", &[Stream::Stderr][..])]);
-    // The group was empty: the plain group does not see who has left it.
-    assert_eq!(story.settled().map(|settled| settled.state), Some(SettledAs::None));
-    assert_eq!(story.report().stdout.and_then(|stream| stream.end), Some(StreamEnd::Eof));
-    assert_eq!(story.report().stderr.and_then(|stream| stream.end), Some(StreamEnd::Closed));
-    host.mark.kill();
-    host.finish();
-}
-
-/// spec 1.6: one WARN event per generation, with what is needed to find the culprit.
-fn the_warning_is_given_once_and_says_which_streams(way: Way) {
-    let held = [("", "stdout and stderr"), (">/dev/null", "stderr"), ("2>/dev/null", "stdout")];
-    for (redirect, what) in held {
-        let mut told = None;
-        let warnings = Log::warnings_of(|| {
-            let mut host = Host::new(way);
-            let mut command = host.shell(&format!("sleep 30 {redirect} & read x <&9; printf 12345"));
-            let gate = Gate::at(9, &mut command);
-            command.drain(short(60, 5000)).background(BackgroundPolicy::report_only().grace(Duration::ZERO));
-            let child = host.spawn(&command);
-            host.mark.wait_named("sleep", 1);
-            gate.open();
-            let story = host.until_closed(child);
-            told = Some((child, story.report().pid.expect("a pid"), story.drain().expect("a verdict").holders[0].pid));
-            host.idle(ms(50));
-            host.mark.kill();
-            host.finish();
-        });
-        let (child, pid, holder) = told.expect("a generation");
-        assert_eq!(warnings.len(), 1, "{warnings:?}");
-        assert_eq!(warnings[0].message, format!("timed out waiting for {what} to drain"));
-        let fields = &warnings[0].fields;
-        for wanted in [format!("generation={child} "), format!("pid={pid} "), "bytes=5 ".into(), format!("sleep ({holder})")] {
-            assert!(fields.contains(&wanted), "{wanted} in {fields}");
-        }
-        let waited = fields.split_whitespace().find_map(|field| field.strip_prefix("waited_ms=")).and_then(|ms| ms.parse::<u64>().ok());
-        assert!(waited.is_some_and(|waited| waited >= 60), "{fields}");
-    }
-}
-
-/// spec 1.7: closing the read end at the verdict would kill the work that is waited for.
-fn late_output_is_read_while_background_work_is_waited_for(way: Way) {
-    let mut host = Host::new(way);
-    let script = "(read x <&9; head -c 100000 /dev/zero && echo alive >&8; echo late words >&2) & echo early; echo why >&2";
-    let mut command = host.telling(script);
-    let (gate, bell) = (Gate::at(9, &mut command), Bell::at(8, &mut command));
-    command.drain(short(60, 5000)).background(BackgroundPolicy::default().grace(ms(100)));
-    let child = host.spawn(&command);
-    let story = host.until_drained(child);
-    assert_timed_out(story, EndedBy::Idle, ms(60));
-    host.until_story(child, "BackgroundWait", |story| story.background_wait().is_some());
-    gate.open();
-    let story = host.until_closed(child);
-    assert_eq!(bell.wait(), "alive\n");
-    assert_eq!(story.settled().map(|settled| settled.state), Some(SettledAs::Finished));
-    let (stdout, stderr) = (story.report().stdout.expect("captured"), story.report().stderr.expect("captured"));
-    assert_eq!((stdout.bytes, stdout.late, stdout.end), (100_006, 100_000, Some(StreamEnd::Eof)));
-    assert_eq!((stderr.bytes, stderr.late, stderr.end), (15, 11, Some(StreamEnd::Eof)));
-    assert_eq!((&story.report().stderr_tail, &story.report().late_tail), (&vec!["why".into()], &vec!["late words".into()]));
-    host.finish();
-}
-
-/// spec 1.7: keeping work is not killing it, though nothing of it is delivered any more.
-fn work_that_is_left_running_is_not_killed_by_its_pipe(way: Way) {
-    let mut host = Host::new(way);
-    let mut command = host.telling("(read x <&9; head -c 300000 /dev/zero && echo alive >&8) & echo early");
-    let (gate, bell) = (Gate::at(9, &mut command), Bell::at(8, &mut command));
-    command.drain(short(60, 5000)).background(BackgroundPolicy::report_only().grace(ms(50)));
-    let child = host.spawn(&command);
-    let story = host.until_closed(child);
-    assert_eq!(story.settled().map(|settled| settled.state), Some(SettledAs::Reported));
-    let stdout = story.report().stdout.expect("captured");
-    assert_eq!((stdout.bytes, stdout.end), (6, Some(StreamEnd::Held)));
-    assert!(!host.reactor.is_busy());
-    gate.open();
-    host.until("the work's end", |_| bell.rang());
-    assert_eq!(bell.wait(), "alive\n");
-    host.finish();
-}
-
-/// spec 1.7: nothing is settled where nobody looks; the read end is closed after the verdict, and who writes on is told so.
-fn with_nobody_looking_a_held_pipe_is_closed_at_the_verdict(way: Way) {
-    let mut host = Host::new(way);
-    let mut command = host.telling("(trap '' PIPE; read x <&9; while /bin/echo more 2>/dev/null; do :; done; echo refused >&8) & exit 0");
-    let (gate, bell) = (Gate::at(9, &mut command), Bell::at(8, &mut command));
-    command.drain(short(60, 5000)).background(BackgroundPolicy::disabled());
-    let child = host.spawn(&command);
-    let story = host.until_closed(child);
-    assert_timed_out(story, EndedBy::Idle, ms(60));
-    assert_eq!(story.report().stdout.and_then(|stream| stream.end), Some(StreamEnd::Closed));
-    gate.open();
-    assert_eq!(bell.wait(), "refused\n");
-    host.finish();
-}
-
-/// spec 1.8: what was readable when the exit was seen is the last words; what comes after goes to a tail of its own.
-fn late_lines_never_push_out_the_last_words(way: Way) {
-    let mut host = Host::new(way);
-    let mut command = host.shell("(read x <&9; for i in $(seq 1 60); do echo noise $i >&2; done) & seq 1 60 >&2; echo fatal >&2; exit 1");
-    let gate = Gate::at(9, &mut command);
-    command.last_words(LastWordsPolicy::default().lines(3));
-    let child = host.spawn(&command);
-    host.until_exited(child);
-    gate.open();
-    let story = host.until_closed(child);
-    assert_eq!(story.report().stderr_tail, ["59", "60", "fatal"]);
-    assert_eq!(story.last_words().as_ref(), Some(&story.report().stderr_tail));
-    let late: Vec<_> = (41..=60).map(|i| format!("noise {i}")).collect();
-    assert_eq!(story.report().late_tail, late);
+    until_complete(|| {
+        let mut command = host.shell("setsid sh -c 'echo away >&8; exec sleep 30' >/dev/null & read x <&9");
+        let (gate, bell) = (Gate::at(9, &mut command), Bell::at(8, &mut command));
+        command.drain(short(100, 5000));
+        let child = host.spawn(&command);
+        assert_eq!(bell.wait(), "away\n");
+        host.mark.wait_named("sleep", 1);
+        gate.open();
+        let story = host.until_closed(child);
+        assert_timed_out(story, EndedBy::Idle, ms(100));
+        // The group was empty: the plain group does not see who has left it.
+        assert_eq!(story.settled().map(|settled| settled.state), Some(SettledAs::None));
+        assert_eq!(story.report().stdout.and_then(|stream| stream.end), Some(StreamEnd::Eof));
+        assert_eq!(story.report().stderr.and_then(|stream| stream.end), Some(StreamEnd::Closed));
+        let drain = story.drain().expect("a verdict");
+        assert_eq!(drain.open, [Stream::Stderr]);
+        let named: Vec<_> = drain.holders.iter().map(|holder| (holder.comm.as_str(), holder.streams.as_slice())).collect();
+        let (complete, wanted) = (drain.holders_complete, [("sleep", &[Stream::Stderr][..])]);
+        assert!(named == wanted || (named.is_empty() && !complete), "{drain:?}");
+        host.mark.kill();
+        complete
+    });
     host.finish();
 }
 
@@ -559,7 +440,7 @@ fn many_drains_that_are_due_at_once_all_end(way: Way) {
         assert_timed_out(story, EndedBy::Idle, ms(300));
         assert_eq!(story.delivered(Stream::Stdout).lines().count(), n);
         let drain = story.drain().expect("a verdict");
-        assert!(!drain.holders_complete || drain.holders.len() == 1, "{drain:?}");
+        assert!(drain.holders.len() == 1 || !drain.holders_complete, "{drain:?}");
     }
     host.mark.kill();
     host.finish();

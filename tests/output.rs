@@ -178,11 +178,16 @@ fn undelivered_bytes_hold_the_child_back_and_are_never_dropped(way: Way) {
     command.stdout(Capture::default().deliver(true).ahead(10_000).keep(0)).stderr(Output::Null);
     let child = host.spawn(&command);
     // Nothing is taken: turns go on, and read no more than they may.
-    let begun = Instant::now();
-    while begun.elapsed() < ms(150) {
+    let total = |host: &Host| host.reactor.kept(child, Stream::Stdout).expect("captured").total();
+    common::wait_until("as much as may wait", || {
+        host.turn(Duration::ZERO);
+        total(&host) >= 10_000
+    });
+    for _ in 0..50 {
         host.turn(ms(10));
+        std::thread::sleep(ms(2));
     }
-    let held = host.reactor.kept(child, Stream::Stdout).expect("captured").total();
+    let held = total(&host);
     assert!((10_000..=10_000 + (128 << 10)).contains(&held), "at most one read beyond `ahead`: {held}");
     assert!(!bell.rang(), "the child is held back");
     let story = host.until_closed(child);

@@ -32,6 +32,7 @@ pub(super) struct Scratch {
     places: Vec<Place>,
     /// Borders, in order, apart from one another.
     borders: Vec<Range<usize>>,
+    ahead: Vec<Range<usize>>,
     found: Vec<Range<usize>>,
     out: String,
 }
@@ -80,7 +81,7 @@ impl Redactor {
 
     /// The text without its secrets; `None` if it has none.
     pub(super) fn redact<'s>(&self, padded: Padded<'_>, scratch: &'s mut Scratch) -> Option<&'s str> {
-        let Scratch { places, borders, found, out } = scratch;
+        let Scratch { places, borders, ahead, found, out } = scratch;
         borders.clear();
         found.clear();
         self.triggers.places(padded, places);
@@ -92,7 +93,7 @@ impl Redactor {
         let literals = borders.len();
         borders.extend(places.iter().filter(|place| place.is_mark()).map(|place| place.at..place.at + REDACTED.len()));
         merge(borders);
-        self.look_between(text, places, borders, found);
+        self.look_between(text, places, borders, ahead, found);
         if literals == 0 && found.is_empty() {
             return None;
         }
@@ -104,23 +105,47 @@ impl Redactor {
 
     /// Looks for secrets between the borders, from left to right. One that is found is a border for what is behind it; for
     /// what is before it, it changes nothing, since no shape is found in the beginning of a text that is not found in the whole.
-    fn look_between(&self, text: &str, places: &[Place], borders: &[Range<usize>], found: &mut Vec<Range<usize>>) {
-        let bytes = text.as_bytes();
+    fn look_between(
+        &self,
+        text: &str,
+        places: &[Place],
+        borders: &[Range<usize>],
+        ahead: &mut Vec<Range<usize>>,
+        found: &mut Vec<Range<usize>>,
+    ) {
         let mut places = places.iter().copied().peekable();
         let mut start = 0;
-        for border in borders.iter().cloned().chain(std::iter::once(bytes.len()..bytes.len())) {
-            let range = start..border.start;
-            start = self.look_first(text, range.clone(), found);
-            while let Some(place) = places.next_if(|place| place.at < range.end) {
+        for border in borders.iter().cloned().chain(std::iter::once(text.len()..text.len())) {
+            // Secrets that were found from places before them, the next one last: there may be more before they begin.
+            ahead.clear();
+            ahead.push(border.clone());
+            start = self.look_first(text, start..border.start, found);
+            while let Some(place) = places.next_if(|place| place.at < border.start) {
+                while let Some(passed) = ahead.pop_if(|secret| secret.start <= place.at) {
+                    let end = ahead.last().map_or(border.start, |next| next.start);
+                    start = self.look_first(text, passed.end..end, found);
+                }
+                let end = ahead.last().map_or(border.start, |next| next.start);
                 // A trigger may begin with the byte before the range.
                 if place.at + 1 < start || place.is_mark() {
                     continue;
                 }
-                if let Some(secret) = self.triggers.secret_at(bytes, start..range.end, place) {
-                    let secret = whole(text, secret);
-                    start = secret.end;
-                    found.push(secret);
-                    start = self.look_first(text, start..range.end, found);
+                let Some(secret) = self.triggers.secret_at(text.as_bytes(), start..end, place) else {
+                    continue;
+                };
+                let secret = whole(text, secret);
+                found.push(secret.clone());
+                if secret.start > place.at + 1 {
+                    ahead.push(secret);
+                } else {
+                    start = self.look_first(text, secret.end..end, found);
+                }
+            }
+            // What is behind the last place.
+            while let Some(passed) = ahead.pop() {
+                let end = ahead.last().map_or(border.start, |next| next.start);
+                if end > passed.end {
+                    self.look_first(text, passed.end..end, found);
                 }
             }
             start = border.end;
@@ -312,6 +337,35 @@ mod tests {
     #[test]
     fn no_split_and_no_control_lets_a_secret_through_and_twice_is_once() {
         const SECRETS: &[&str] = &["hunter2!", "word word", "foxes", "pa55 wörd", "[redact", "character", "2026"];
+        const GLUE: &[&[u8]] = &[
+            b"=",
+            b":",
+            b"\"",
+            b"'",
+            b"\\",
+            b"&",
+            b";",
+            b",",
+            b"//",
+            b"://",
+            b"@",
+            b"-",
+            b"_",
+            b".",
+            b"[redacted]",
+            b"[",
+            b"]",
+            b"<",
+            b">",
+            b"password",
+            b"_token",
+            b"--secret ",
+            b"Bearer ",
+            b"Basic ",
+            b"Authorization: ",
+            b"12",
+            b" ",
+        ];
         let mut builder = Projection::builder();
         for secret in SECRETS {
             builder.secret(secret).expect("long");
@@ -322,7 +376,7 @@ mod tests {
             let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
             let mut bytes = Vec::new();
             for _ in 0..rng.below(30) {
-                match rng.below(4) {
+                match rng.below(5) {
                     0 => {
                         let secret = rng.of(SECRETS).as_bytes();
                         let (head, rest) = secret.split_at(rng.below(secret.len()));
@@ -331,7 +385,12 @@ mod tests {
                         bytes.extend_from_slice(rest);
                     }
                     1 => bytes.extend_from_slice(rng.of(&shapes)),
-                    2 => bytes.extend_from_slice(&rng.of(&shapes)[..5]),
+                    2 => {
+                        let shape = rng.of(&shapes);
+                        let from = rng.below(shape.len());
+                        bytes.extend_from_slice(&shape[from..from + rng.below(shape.len() - from + 1)]);
+                    }
+                    3 => bytes.extend_from_slice(rng.of(GLUE)),
                     _ => bytes.extend_from_slice(rng.of(FRAGMENTS)),
                 }
             }

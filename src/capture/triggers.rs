@@ -88,7 +88,8 @@ impl Place {
 /// What a trigger may belong to.
 struct Owner {
     shape: &'static Shape,
-    /// The beginning of the token, in two parts: before the trigger, and from it on. Empty for other shapes.
+    /// The beginning of the token, in two parts: before the trigger, and from it on. For other shapes, what must stand at
+    /// the place, if that is more than what is known already.
     head: &'static str,
     tail: &'static str,
     /// A byte of the trigger is before the token.
@@ -126,7 +127,6 @@ impl Triggers {
         owners.resize_with(UNDERSCORE + 1, Vec::new);
         let mut short = Vec::new();
         for (trigger, is_behind, head, tail, shape) in beginnings() {
-            let is_short = tail.len() < 4 && head.is_empty();
             let number = if trigger.starts_with('_') {
                 UNDERSCORE
             } else if trigger == "@" {
@@ -134,7 +134,7 @@ impl Triggers {
             } else {
                 ORDER.iter().position(|known| *known == trigger).unwrap_or(UNDERSCORE)
             };
-            if is_short && trigger.starts_with(' ') {
+            if is_behind && trigger.starts_with(' ') {
                 short.push(Owner { shape, head, tail, is_behind: false });
             }
             if let Some(list) = owners.get_mut(number) {
@@ -209,7 +209,10 @@ impl Owner {
     /// `at` is where the trigger stands, counted as `start` is, which is where the part begins.
     fn find(&self, part: &[u8], at: usize, start: usize) -> Option<Range<usize>> {
         match &self.shape.find {
-            Find::With(_, find) => find(part, at.checked_sub(start)?),
+            Find::With(_, find) => {
+                let at = at.checked_sub(start)?;
+                if starts_with(part.get(at..)?, self.tail) { find(part, at) } else { None }
+            }
             Find::Token(_, token) => {
                 let begin = (at + usize::from(self.is_behind)).checked_sub(start)?.checked_sub(self.head.len())?;
                 let rest = part.get(begin..)?;
@@ -232,7 +235,10 @@ fn starts_with(text: &[u8], beginning: &str) -> bool {
 fn beginnings() -> impl Iterator<Item = (String, bool, &'static str, &'static str, &'static Shape)> {
     SHAPES.iter().flat_map(|shape| -> Vec<(String, bool, &str, &str, &Shape)> {
         match &shape.find {
-            Find::With(triggers, _) => triggers.iter().map(|trigger| (trigger.to_string(), false, "", "", shape)).collect(),
+            Find::With(triggers, _) => triggers
+                .iter()
+                .map(|trigger| (trigger.to_string(), false, "", if trigger.starts_with('_') { *trigger } else { "" }, shape))
+                .collect(),
             Find::Token(prefixes, _) => prefixes
                 .iter()
                 .flat_map(|prefix| {
@@ -308,8 +314,8 @@ mod tests {
 
     #[test]
     fn every_underscore_of_a_shape_is_looked_at() {
-        for (trigger, _, head, tail, _) in beginnings().filter(|it| it.0.starts_with('_')) {
-            let text = format!("{head}{}", if tail.is_empty() { &trigger } else { tail });
+        for (_, _, head, tail, _) in beginnings().filter(|it| it.0.starts_with('_')) {
+            let text = format!("{head}{tail}");
             assert!(is_rare_place(text.as_bytes(), head.len()), "{text}");
         }
         assert!(!is_rare_place(b"snake_case", 5));

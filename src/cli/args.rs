@@ -3,10 +3,11 @@
 use super::duration;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use lastwords::{BackendChoice, Bound, ExitSourceChoice, Signal};
+use lastwords::{BackendChoice, BackgroundPolicy, Bound, CgroupOptions, Containment, ExitSourceChoice, Signal, Wait};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Runs other programs and tells the truth about how each one ended.
 #[derive(Debug, Parser)]
@@ -35,6 +36,8 @@ DUR is 500ms, 1s, 2m, 1h30m, 0 or infinite. Two pipes give up the order between 
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) bounds: BoundArgs,
+    #[command(flatten)]
+    pub(crate) work: WorkArgs,
     #[command(flatten)]
     pub(crate) child: ChildArgs,
     #[command(flatten)]
@@ -65,6 +68,58 @@ pub(crate) struct BoundArgs {
     /// Stop the run, and what it left, after this long
     #[arg(long, value_name = "DUR", value_parser = duration::limit)]
     pub(crate) timeout: Option<Bound>,
+}
+
+/// What becomes of work that outlives the command.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Background work")]
+pub(crate) struct WorkArgs {
+    /// What is done with it: wait for it, list and leave it, end it, or do not look
+    #[arg(long, value_name = "WAY", default_value = "wait")]
+    pub(crate) background: BackgroundWay,
+    /// What is alive so long after the exit is background work, and no ordinary teardown
+    #[arg(long, value_name = "DUR", default_value = "2s", value_parser = duration::bound)]
+    pub(crate) background_grace: Bound,
+    /// How long it is waited for
+    #[arg(long, value_name = "DUR", default_value = "30m", value_parser = duration::bound)]
+    pub(crate) background_wait: Bound,
+    /// From TERM to SIGKILL for what outlives the wait
+    #[arg(long, value_name = "DUR", default_value = "5s", value_parser = duration::bound)]
+    pub(crate) terminate_grace: Bound,
+    /// Leave what outlives the wait running
+    #[arg(long)]
+    pub(crate) keep_orphans: bool,
+    /// What sees processes that have left the process group: group (nothing does), cookie, cgroup, or cgroup=DIR
+    /// [default: group; with --init cookie]
+    #[arg(long, value_name = "BY", value_parser = OsStringValueParser::new().try_map(containment))]
+    pub(crate) contain: Option<Containment>,
+    /// For a container's first process: reap whatever it inherits, and count it as background work
+    #[arg(long)]
+    pub(crate) init: bool,
+}
+
+impl WorkArgs {
+    /// What contains the command.
+    pub(crate) fn containment(&self) -> Containment {
+        match &self.contain {
+            Some(containment) => containment.clone(),
+            None if self.init => Containment::Cookie,
+            None => Containment::Group,
+        }
+    }
+
+    /// The policy that the options come to; or why they contradict each other.
+    pub(crate) fn policy(&self) -> Result<BackgroundPolicy, String> {
+        let time = |bound: Bound| bound.duration().unwrap_or(Duration::MAX);
+        let policy = BackgroundPolicy::default().grace(time(self.background_grace)).terminate_grace(time(self.terminate_grace));
+        match (self.background, self.keep_orphans) {
+            (BackgroundWay::Wait, keep) => Ok(policy.wait(Wait::For(time(self.background_wait))).keep_orphans(keep)),
+            (BackgroundWay::Report, _) => Ok(policy.wait(Wait::ReportOnly)),
+            (BackgroundWay::Terminate, false) => Ok(policy.wait(Wait::For(Duration::ZERO))),
+            (BackgroundWay::Terminate, true) => Err("--keep-orphans and --background terminate contradict each other".into()),
+            (BackgroundWay::Ignore, _) => Ok(BackgroundPolicy::disabled()),
+        }
+    }
 }
 
 /// What the command is started with.
@@ -104,6 +159,9 @@ pub(crate) struct SaidArgs {
     /// Bytes of each stream that are kept for it
     #[arg(long, value_name = "N", default_value = "2MiB", value_parser = duration::size)]
     pub(crate) tail_bytes: u64,
+    /// Write the last words, 4096 bytes of them at most, where Kubernetes reads them
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "/dev/termination-log")]
+    pub(crate) termination_log: Option<PathBuf>,
     /// No summary, and nothing about the drain or background work; failures are still told
     #[arg(long)]
     pub(crate) quiet: bool,
@@ -122,6 +180,14 @@ pub(crate) struct WayArgs {
     /// How the exit is learnt
     #[arg(long, value_name = "WAY", default_value = "auto")]
     pub(crate) exit_source: ExitWay,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BackgroundWay {
+    Wait,
+    Report,
+    Terminate,
+    Ignore,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -175,6 +241,18 @@ fn signal(text: &str) -> Result<Signal, String> {
     Signal::from_name(text).ok_or_else(|| "not a signal: expected a name such as TERM, or a number from 1 to 64".into())
 }
 
+fn containment(text: OsString) -> Result<Containment, String> {
+    match text.as_bytes() {
+        b"group" => Ok(Containment::Group),
+        b"cookie" => Ok(Containment::Cookie),
+        b"cgroup" => Ok(Containment::Cgroup(CgroupOptions::default())),
+        bytes => match bytes.strip_prefix(b"cgroup=").filter(|path| !path.is_empty()) {
+            Some(path) => Ok(Containment::Cgroup(CgroupOptions::default().parent(OsStr::from_bytes(path)))),
+            None => Err("expected group, cookie, cgroup or cgroup=DIR".into()),
+        },
+    }
+}
+
 fn variable(text: OsString) -> Result<(OsString, OsString), String> {
     let bytes = text.as_bytes();
     match bytes.iter().position(|b| *b == b'=') {
@@ -226,13 +304,47 @@ mod tests {
             &["--unset", "a=b", "--", "true"],
             &["--tail-bytes", "2MB", "--", "true"],
             &["--stdin", "file", "--", "true"],
-            &["--background", "wait", "--", "true"],
-            &["--terminate-grace", "1s", "--", "true"],
+            &["--background", "nope", "--", "true"],
+            &["--terminate-grace", "1", "--", "true"],
+            &["--contain", "nope", "--", "true"],
+            &["--contain", "cgroup=", "--", "true"],
             &["--secret", "X", "--", "true"],
-            &["--init", "--", "true"],
         ] {
             assert!(parse(args).is_err(), "{args:?} was taken");
         }
+    }
+
+    #[test]
+    fn options_of_background_work_come_to_one_policy() {
+        let policy = |args: &[&str]| parse(&[args, &["--", "true"]].concat()).expect("well formed").work.policy();
+        let seconds = Duration::from_secs;
+        assert_eq!(policy(&[]), Ok(BackgroundPolicy::default().resolve()));
+        assert_eq!(policy(&["--background", "ignore"]), Ok(BackgroundPolicy::disabled()));
+        assert_eq!(policy(&["--background", "report"]).map(|p| p.wait), Ok(Some(Wait::ReportOnly)));
+        assert_eq!(policy(&["--background", "terminate"]).map(|p| p.wait), Ok(Some(Wait::For(Duration::ZERO))));
+        assert_eq!(policy(&["--background-wait", "infinite"]).map(|p| p.wait), Ok(Some(Wait::For(Duration::MAX))));
+        let all = ["--background-grace", "0", "--background-wait", "3s", "--terminate-grace", "4s", "--keep-orphans"];
+        let expected = BackgroundPolicy::default().grace(Duration::ZERO).wait(Wait::For(seconds(3))).terminate_grace(seconds(4));
+        assert_eq!(policy(&all), Ok(expected.keep_orphans(true)));
+        assert!(policy(&["--background", "terminate", "--keep-orphans"]).is_err());
+    }
+
+    #[test]
+    fn what_contains_the_command_is_named_and_init_means_the_cookie() {
+        let contains = |args: &[&str]| parse(&[args, &["--", "true"]].concat()).expect("well formed").work.containment();
+        assert_eq!(contains(&[]), Containment::Group);
+        assert_eq!(contains(&["--init"]), Containment::Cookie);
+        assert_eq!(contains(&["--init", "--contain", "group"]), Containment::Group);
+        assert_eq!(contains(&["--contain", "cgroup"]), Containment::Cgroup(CgroupOptions::default()));
+        assert_eq!(contains(&["--contain", "cgroup=/c"]), Containment::Cgroup(CgroupOptions::default().parent("/c")));
+    }
+
+    #[test]
+    fn the_termination_log_is_where_kubernetes_reads_it_unless_told_otherwise() {
+        let log = |args: &[&str]| parse(&[args, &["--", "true"]].concat()).expect("well formed").said.termination_log;
+        assert_eq!(log(&[]), None);
+        assert_eq!(log(&["--termination-log"]), Some("/dev/termination-log".into()));
+        assert_eq!(log(&["--termination-log", "x"]), Some("x".into()));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod sink;
 mod status;
 mod summary;
 mod terminal;
+mod termination;
 
 use args::{Cli, Verb};
 use clap::Parser;

@@ -1,6 +1,6 @@
 //! `lastwords run`: one command from its start to the end of lastwords.
 
-use super::args::{Color, RunArgs, StdinFrom};
+use super::args::{BackgroundWay, Color, RunArgs, StdinFrom};
 use super::live::Live;
 use super::relay::Relay;
 use super::report;
@@ -9,10 +9,11 @@ use super::sink::Taken;
 use super::status::{self, Ending};
 use super::summary::{self, Line, Tone};
 use super::terminal::{Terminal, stop_ourselves};
+use super::termination;
 use arrayvec::ArrayVec;
 use lastwords::{
-    BackgroundPolicy, Bound, Capture, Command, DrainPolicy, Event, Generation, LastWordsPolicy, Output, Reactor, Report, Signal,
-    SpawnError, Stdin, StopPolicy, Stopping, Stream, TurnError, Wait,
+    Bound, Capture, Command, Containment, DrainPolicy, Event, Generation, LastWordsPolicy, Output, Reactor, Report, Signal, SpawnError,
+    Stdin, StopPolicy, Stopping, Stream, TurnError,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
@@ -52,9 +53,13 @@ fn drive(args: &RunArgs, relay: &mut Relay) -> Result<Done, String> {
     let mut terminal = Terminal::look();
     let signals = Signals::watch(terminal.is_some()).map_err(|e| format!("failed to watch signals: {e}"))?;
     let foreground = terminal.as_ref().is_some_and(Terminal::is_to_be_given);
-    let command = command(args, &signals, foreground);
+    let policy = args.work.policy()?;
+    let mut command = command(args, &signals, foreground);
+    command.background(policy).containment(args.work.containment());
     let mut builder = Reactor::builder();
     builder.backend(args.ways.backend.into()).exit_source(args.ways.exit_source.into());
+    // lastwords has no children but the command.
+    builder.adopt_orphans(args.work.init || args.work.containment() == Containment::Cookie);
     let mut reactor = builder.build().map_err(|e| format!("failed to {e}"))?;
     let started = Instant::now();
     let generation = match reactor.start(&command) {
@@ -68,8 +73,16 @@ fn drive(args: &RunArgs, relay: &mut Relay) -> Result<Done, String> {
         terminal.has_started(pid, foreground);
     }
     let deadline = limit(args).and_then(|limit| started.checked_add(limit));
-    let mut run =
-        Run { args, reactor, generation, relay, signals, terminal, live: None, stop: Stop { deadline, asked: false, interrupted: None } };
+    let mut run = Run {
+        args,
+        reactor,
+        generation,
+        relay,
+        signals,
+        terminal,
+        live: Waiting::No,
+        stop: Stop { deadline, asked: false, interrupted: None },
+    };
     let report = run.until_closed();
     let Run { signals, mut terminal, stop, .. } = run;
     if let Some(terminal) = &mut terminal {
@@ -101,7 +114,7 @@ fn command(args: &RunArgs, signals: &Signals, foreground: bool) -> Command {
     command.stderr(if child.merge { Output::ToStdout } else { Output::Capture(capture) });
     command.drain(DrainPolicy::default().idle(bounds.drain_idle).limit(bounds.drain_limit));
     command.stop(StopPolicy::default().signal(bounds.stop_signal).grace(bounds.stop_grace));
-    command.background(BackgroundPolicy::default()).last_words(LastWordsPolicy::default().lines(said.tail_lines));
+    command.last_words(LastWordsPolicy::default().lines(said.tail_lines));
     command.run_limit(limit(args));
     for name in &child.unset {
         command.env_remove(name);
@@ -132,8 +145,33 @@ struct Run<'a> {
     relay: &'a mut Relay,
     signals: Signals,
     terminal: Option<Terminal>,
-    live: Option<Live>,
+    live: Waiting,
     stop: Stop,
+}
+
+/// Whether background work is waited for.
+enum Waiting {
+    No,
+    /// Nothing more is shown of it.
+    Silently,
+    /// With a line on the terminal.
+    Live(Live),
+}
+
+impl Waiting {
+    fn line(&mut self) -> Option<&mut Live> {
+        match self {
+            Waiting::Live(live) => Some(live),
+            Waiting::No | Waiting::Silently => None,
+        }
+    }
+
+    fn next(&self) -> Option<Instant> {
+        match self {
+            Waiting::Live(live) => Some(live.next()),
+            Waiting::No | Waiting::Silently => None,
+        }
+    }
 }
 
 /// What is known of a stop.
@@ -180,7 +218,7 @@ impl Run<'_> {
 
     /// Sleeps until there may be something to do; says whether a signal has come.
     fn sleep(&self) -> bool {
-        let wake = [self.reactor.next_deadline(), self.live.as_ref().map(Live::next)].into_iter().flatten().min();
+        let wake = [self.reactor.next_deadline(), self.live.next()].into_iter().flatten().min();
         let timeout = match wake {
             _ if self.reactor.has_events() => Some(Duration::ZERO),
             Some(at) => Some(at.saturating_duration_since(Instant::now())),
@@ -204,18 +242,14 @@ impl Run<'_> {
         let now = Instant::now();
         match signal {
             Signal::TERM if self.stop.is_under_way(now) => self.insist(),
-            Signal::TERM => {
-                self.stop.asked = true;
-                match self.reactor.stop(self.generation, None) {
-                    // Somebody else's: the run limit's, or that of background work.
-                    Stopping::Already | Stopping::Shortened => self.insist(),
-                    _ => {}
-                }
-            }
+            Signal::TERM => self.ask_to_stop(),
             Signal::INT => {
                 let again = self.stop.interrupted.replace(now).is_some_and(|before| now.saturating_duration_since(before) <= INSIST);
                 if again || self.stop.is_under_way(now) {
                     self.insist();
+                } else if !matches!(self.live, Waiting::No) {
+                    // The command has ended; what it has left is not waited for any longer.
+                    self.ask_to_stop();
                 } else {
                     self.pass_on(signal);
                 }
@@ -228,6 +262,15 @@ impl Run<'_> {
             Signal::TSTP => self.stop_together(),
             Signal::CONT => self.go_on(),
             other => self.pass_on(other),
+        }
+    }
+
+    fn ask_to_stop(&mut self) {
+        self.stop.asked = true;
+        match self.reactor.stop(self.generation, None) {
+            // Somebody else's: the run limit's, or that of background work.
+            Stopping::Already | Stopping::Shortened => self.insist(),
+            _ => {}
         }
     }
 
@@ -293,7 +336,7 @@ impl Run<'_> {
     }
 
     fn draw(&mut self) {
-        if let Some(line) = self.live.as_mut().and_then(|live| live.due(Instant::now())) {
+        if let Some(line) = self.live.line().and_then(|live| live.due(Instant::now())) {
             self.relay.show_live_line(&line);
         }
     }
@@ -318,7 +361,7 @@ impl Run<'_> {
     }
 }
 
-fn on_event(event: Event<'_>, args: &RunArgs, relay: &mut Relay, terminal: &mut Option<Terminal>, live: &mut Option<Live>) -> After {
+fn on_event(event: Event<'_>, args: &RunArgs, relay: &mut Relay, terminal: &mut Option<Terminal>, live: &mut Waiting) -> After {
     match event {
         Event::Output { stream, bytes, .. } => match relay.pass(stream, bytes) {
             Taken::All => After::Nothing,
@@ -332,20 +375,22 @@ fn on_event(event: Event<'_>, args: &RunArgs, relay: &mut Relay, terminal: &mut 
             After::Nothing
         }
         Event::BackgroundWait { survivors, .. } => {
-            let wait = match BackgroundPolicy::default().resolve().wait {
-                Some(Wait::For(wait)) => Some(wait),
-                Some(_) | None => None,
-            };
-            let begun = Live::begin(Instant::now(), survivors, wait);
-            match (args.said.quiet, relay.is_terminal() && !is_dumb()) {
-                (true, _) => {}
-                (false, true) => *live = Some(begun),
-                (false, false) => relay.say(&Line::warning(begun.once()).render(false)),
+            // What is ended at once is told of when it has ended.
+            if args.work.background == BackgroundWay::Wait {
+                let begun = Live::begin(Instant::now(), survivors, args.work.background_wait.duration());
+                *live = match (args.said.quiet, relay.is_terminal() && !is_dumb()) {
+                    (true, _) => Waiting::Silently,
+                    (false, true) => Waiting::Live(begun),
+                    (false, false) => {
+                        relay.say(&Line::warning(begun.once()).render(false));
+                        Waiting::Silently
+                    }
+                };
             }
             After::Nothing
         }
         Event::Settled { .. } => {
-            *live = None;
+            *live = Waiting::No;
             After::Nothing
         }
         Event::Closed { report, .. } => After::Closed(report),
@@ -370,6 +415,12 @@ fn finish(args: &RunArgs, mut relay: Relay, done: Done, colors: bool) -> Ending 
         && let Err(e) = write_report(path, &report, &mut relay)
     {
         lines.push(Line::failure(format!("failed to write the report to {path:?}: {}", said(&e))));
+        ending = Ending::Status(status::OWN_FAILURE);
+    }
+    if let Some(path) = &args.said.termination_log
+        && let Err(e) = termination::write(path, &report)
+    {
+        lines.push(Line::failure(format!("failed to write the last words to {path:?}: {}", said(&e))));
         ending = Ending::Status(status::OWN_FAILURE);
     }
     relay.finish();

@@ -417,6 +417,13 @@ pub trait Kernel: sealed::Sealed {
     /// the group's number while the leader is not reaped; the pidfds of verified members.
     fn signal(&mut self, generation: Token, signal: Signal) -> Signalled;
 
+    /// Signals those members outside the group who were found by a scan and have not been reached by [`Kernel::signal`]: where the
+    /// containment sees them (a cookie). Nobody else has any.
+    fn signal_outside(&mut self, generation: Token, signal: Signal) -> Signalled {
+        let _ = (generation, signal);
+        Signalled::Empty
+    }
+
     /// Signals the leader alone, if it has not been reaped.
     fn signal_leader(&mut self, generation: Token, signal: Signal) -> Signalled;
 

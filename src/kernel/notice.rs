@@ -37,7 +37,7 @@ impl Notice {
     }
 }
 
-/// Filled by [`Kernel::wait`]; a fixed capacity of [`limits::NOTICES`], never grows.
+/// Filled by [`Kernel::wait`](crate::kernel::Kernel::wait); a fixed capacity of [`limits::NOTICES`], never grows.
 #[derive(Debug, Default)]
 pub struct Notices {
     list: Vec<Notice>,

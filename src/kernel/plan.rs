@@ -54,13 +54,58 @@ pub struct UserPlan {
     pub gid: Option<u32>,
 }
 
+/// What can see the processes of a command, and so reach those that have left its process group (`setsid`, a daemon's double
+/// fork).
+///
+/// ```
+/// use lastwords::{CgroupOptions, Command, Containment};
+/// let mut command = Command::shell("setsid sleep 1 &");
+/// command.containment(Containment::Cgroup(CgroupOptions::default().parent("/sys/fs/cgroup/jobs")));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Containment {
+    /// The process group alone: one system call asks whether it is empty. **A process that has left the group is not seen**, unless
+    /// it holds a captured pipe.
+    #[default]
+    Group,
+    /// A variable in the environment, whose *name* carries the id of the run (`LASTWORDS_COOKIE_<hex id>=1`), so that nested runs
+    /// do not overwrite each other; searched for in /proc whenever it is asked who is left: a look at all processes instead of one
+    /// system call. Not seen are processes outside the group whose environment may not be read (another user's, or one that has
+    /// made itself undumpable) or was thrown away (`env -i`, programs that write their title over it) before they were first found;
+    /// [`Builder::adopt_orphans`](crate::Builder::adopt_orphans) finds those as well.
+    Cookie,
+    /// A cgroup of its own (cgroup v2): nothing can leave it, its end is told by `cgroup.events`, and `cgroup.kill` ends all of
+    /// it. It is removed when it is empty at the close; that of work that was left running stays. The command is born into it
+    /// (clone3 with CLONE_INTO_CGROUP, Linux 5.7; else it enters before exec). If it cannot be had, the spawn fails and says what
+    /// is missing.
+    Cgroup(CgroupOptions),
+}
+
+/// Where the cgroup of [`Containment::Cgroup`] is made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct CgroupOptions {
+    /// A directory of a cgroup2 file system in which the host may make others. Default: the cgroup that the host itself is in.
+    pub parent: Option<PathBuf>,
+}
+
+impl CgroupOptions {
+    /// Sets [`CgroupOptions::parent`].
+    #[must_use]
+    pub fn parent(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.parent = Some(directory.into());
+        self
+    }
+}
+
 /// One run of one command, as data. Values of the environment never appear in its `Debug`.
 pub struct Plan {
     /// The program: a path if it has a slash, else looked for in PATH.
     pub program: OsString,
-    /// argv[0], if it is not the program.
+    /// `argv[0]`, if it is not the program.
     pub arg0: Option<OsString>,
-    /// The arguments after argv[0].
+    /// The arguments after `argv[0]`.
     pub args: Vec<OsString>,
     /// Begin with no variables at all.
     pub env_clear: bool,
@@ -92,6 +137,8 @@ pub struct Plan {
     pub user: UserPlan,
     /// Signal to the child when the spawning thread ends (PR_SET_PDEATHSIG).
     pub parent_death: Option<Signal>,
+    /// What can see its processes.
+    pub contain: Containment,
     /// What a kernel has made of it: built at the first spawn, used again by later ones.
     pub prepared: OnceLock<Box<dyn std::any::Any + Send + Sync>>,
 }
@@ -118,6 +165,7 @@ impl Plan {
             limits: Vec::new(),
             user: UserPlan::default(),
             parent_death: None,
+            contain: Containment::Group,
             prepared: OnceLock::new(),
         }
     }
@@ -150,6 +198,7 @@ impl Clone for Plan {
             limits: self.limits.clone(),
             user: self.user,
             parent_death: self.parent_death,
+            contain: self.contain.clone(),
             prepared: OnceLock::new(),
         }
     }

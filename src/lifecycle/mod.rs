@@ -173,6 +173,9 @@ pub enum Effect {
     CloseStdin,
     /// Send it to the whole group; answer `Signalled`.
     Signal(Signal),
+    /// Send it to those members outside the group who were found since the last `Signal`; answer `Signalled` if it reached somebody
+    /// or was refused.
+    SignalOutside(Signal),
     /// Arm (or re-arm) a timer.
     Arm(Timer, Ns),
     /// Cancel a timer; it need not be armed.

@@ -42,6 +42,7 @@ impl stop::Phase {
         match self {
             Self::Idle => "Idle",
             Self::Terminating { .. } => "Terminating",
+            Self::Counting => "Counting",
             Self::Killing => "Killing",
             Self::Naming(_) => "Naming",
             Self::Over(_) => "Over",

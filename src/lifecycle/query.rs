@@ -110,7 +110,7 @@ impl Life {
     pub fn stopping(&self) -> Ladder {
         match self.stop.phase() {
             stop::Phase::Idle => Ladder::Idle,
-            stop::Phase::Terminating { .. } => Ladder::Terminating,
+            stop::Phase::Terminating { .. } | stop::Phase::Counting => Ladder::Terminating,
             stop::Phase::Killing | stop::Phase::Naming(_) => Ladder::Killing,
             stop::Phase::Over(_) => Ladder::Over,
         }
@@ -160,11 +160,13 @@ impl Life {
     pub fn settled(&self, now: Ns, contained_by: ContainedBy) -> Option<Settled> {
         let state = self.settle.outcome().filter(|_| self.outcome().is_some())?;
         let processes = match state {
-            SettledAs::None | SettledAs::Disabled => Vec::new(),
-            SettledAs::Finished | SettledAs::Reported | SettledAs::Terminated | SettledAs::Kept | SettledAs::Stuck => {
-                self.members().iter().map(|member| member.who.clone()).collect()
-            }
+            SettledAs::None | SettledAs::Disabled => &[],
+            SettledAs::Finished | SettledAs::Reported | SettledAs::Kept => self.settle.named(),
+            SettledAs::Terminated if !self.settle.named().is_empty() => self.settle.named(),
+            SettledAs::Terminated if !self.stop.needed_kill().is_empty() => self.stop.needed_kill(),
+            SettledAs::Terminated | SettledAs::Stuck => self.members(),
         };
+        let processes = processes.iter().map(|member| member.who.clone()).collect();
         let waited = match self.exit() {
             Some(_) => self.settle.over_at().min(now).since(self.drain.exit_at()).to_duration(),
             None => std::time::Duration::ZERO,
@@ -189,7 +191,7 @@ impl Life {
                 Timer::RunLimit => true,
                 Timer::DrainIdle => self.drain.phase() == generation::Phase::Exited,
                 Timer::DrainLimit => matches!(self.drain.phase(), generation::Phase::Exited | generation::Phase::LastRead { .. }),
-                Timer::StopGrace => matches!(self.stop.phase(), stop::Phase::Terminating { .. }),
+                Timer::StopGrace => matches!(self.stop.phase(), stop::Phase::Terminating { .. } | stop::Phase::Counting),
                 Timer::StuckAfter => self.stop.phase() == stop::Phase::Killing,
                 Timer::BackgroundGrace => self.settle.phase() == settle::Phase::Grace,
                 Timer::BackgroundWait => self.settle.phase() == settle::Phase::Waiting,

@@ -106,6 +106,16 @@ impl Rig {
         self.feed(Input::Due(timer))
     }
 
+    /// The stop's grace is over: who is left (`pid` alone) is listed, and killed.
+    pub(super) fn grace_over(&mut self, pid: u32) -> Vec<Effect> {
+        let effects = self.due(Timer::StopGrace);
+        assert!(!effects.iter().any(|effect| matches!(effect, Effect::Signal(_))), "{effects:?}");
+        if effects.contains(&Effect::Probe) {
+            let _ = self.feed(Input::Probed(Probe::Alive));
+        }
+        self.feed(Input::Members(&[member(pid)], true))
+    }
+
     /// When it is due, in milliseconds.
     pub(super) fn at(&self, timer: Timer) -> Option<u64> {
         self.armed[timer as usize].map(|at| at.0 / 1_000_000)

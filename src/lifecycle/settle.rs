@@ -7,6 +7,7 @@ use super::report::{SettledAs, StopReason};
 use super::step::{End, Fact, Step, Word};
 use super::stop::Stop;
 use super::{Happening, Timer};
+use crate::kernel::Member;
 use crate::limits;
 use crate::time::Ns;
 
@@ -57,12 +58,14 @@ pub(super) enum Phase {
 pub(super) struct Settle {
     phase: Phase,
     over_at: Ns,
+    /// Who counts as background work: as of the last list before it was decided, or ended.
+    named: Vec<Member>,
 }
 
 impl Settle {
     /// The leader has not ended.
     pub(super) fn new() -> Settle {
-        Settle { phase: Phase::Before, over_at: Ns::ZERO }
+        Settle { phase: Phase::Before, over_at: Ns::ZERO, named: Vec::new() }
     }
 
     /// Takes in one word. `group` and `stop` are looked at; `exit_at` is when the exit was seen.
@@ -73,8 +76,8 @@ impl Settle {
             Phase::Off => Self::off(step, heard),
             Phase::Asked => self.asked(step, heard, stop, exit_at),
             Phase::Grace => self.grace(step, heard),
-            Phase::Listing => self.listing(step, heard),
-            Phase::Waiting => self.waiting(step, heard),
+            Phase::Listing => self.listing(step, heard, group),
+            Phase::Waiting => self.waiting(step, heard, group),
             Phase::Ending { counted } => self.ending(step, heard, group, stop, counted),
             Phase::Over(_) => Self::after(step, heard),
         }
@@ -106,6 +109,8 @@ impl Settle {
 
     fn asked(&mut self, step: &mut Step<'_>, heard: Heard, stop: &Stop, exit_at: Ns) {
         match heard {
+            // Those who needed the stop's SIGKILL died of it together with the leader.
+            Heard::GroupEmpty if stop.has_killed() && !stop.needed_kill().is_empty() => self.over(step, SettledAs::Terminated),
             Heard::GroupEmpty => self.over(step, SettledAs::None),
             Heard::GroupAlive => match stop.ended() {
                 Some(End::Stuck | End::Denied | End::NoWay) => self.over(step, SettledAs::Stuck),
@@ -129,22 +134,27 @@ impl Settle {
         }
     }
 
-    fn listing(&mut self, step: &mut Step<'_>, heard: Heard) {
+    fn listing(&mut self, step: &mut Step<'_>, heard: Heard, group: &Group) {
         match heard {
             Heard::GroupEmpty => self.over(step, SettledAs::None),
             // From the list: the scan for it is under way since listing began.
-            Heard::GroupAlive => self.listed(step),
+            Heard::GroupAlive => {
+                self.name(group);
+                self.listed(step);
+            }
             Heard::StopBegan => self.end(step, true),
             Heard::SpawnFailed => {}
             Heard::LeaderEnded | Heard::GraceDue | Heard::WaitDue | Heard::LadderOver(_) => step.impossible("it is only being listed"),
         }
     }
 
-    fn waiting(&mut self, step: &mut Step<'_>, heard: Heard) {
+    fn waiting(&mut self, step: &mut Step<'_>, heard: Heard, group: &Group) {
         match heard {
             Heard::GroupEmpty => self.over(step, SettledAs::Finished),
             Heard::WaitDue => self.wait_over(step),
             Heard::StopBegan => self.end(step, true),
+            // It has forked meanwhile.
+            Heard::GroupAlive if !group.is_unlisted() => self.name(group),
             Heard::GroupAlive | Heard::SpawnFailed => {}
             Heard::LeaderEnded | Heard::GraceDue | Heard::LadderOver(_) => step.impossible("it is only waited for"),
         }
@@ -156,7 +166,7 @@ impl Settle {
                 // What dies of the ladder before it counts as background work is ordinary teardown, unless it needs SIGKILL. Who died
                 // of the leader's own SIGKILL, with it, was a zombie when it was asked who is left: nobody was ended after the leader.
                 let outcome = match (counted, stop.has_killed(), stop.has_signalled()) {
-                    (false, true, _) if group.members().is_empty() => SettledAs::None,
+                    (false, true, _) if stop.needed_kill().is_empty() && group.others().next().is_none() => SettledAs::None,
                     (_, true, _) | (true, _, true) => SettledAs::Terminated,
                     (true, false, false) => SettledAs::Finished,
                     (false, false, _) => SettledAs::None,
@@ -194,6 +204,11 @@ impl Settle {
     fn list(&mut self, step: &mut Step<'_>) {
         self.phase = Phase::Listing;
         step.fact(Fact::List);
+    }
+
+    fn name(&mut self, group: &Group) {
+        self.named.clear();
+        self.named.extend_from_slice(group.members());
     }
 
     fn listed(&mut self, step: &mut Step<'_>) {
@@ -268,6 +283,11 @@ impl Settle {
             Some(SettledAs::Kept | SettledAs::Reported) => true,
             Some(SettledAs::None | SettledAs::Finished | SettledAs::Terminated | SettledAs::Stuck | SettledAs::Disabled) | None => false,
         }
+    }
+
+    /// Who counts, or has counted, as background work.
+    pub(super) fn named(&self) -> &[Member] {
+        &self.named
     }
 
     /// When it was decided.

@@ -8,7 +8,8 @@ use super::policy::{Bound, StopPolicy};
 use super::report::{StopReason, StopReport};
 use super::step::{End, Fact, Step, Word};
 use super::{Effect, Timer};
-use crate::kernel::Signalled;
+use crate::kernel::{Member, Signalled};
+use crate::limits;
 use crate::time::Ns;
 use crate::words::Signal;
 
@@ -20,7 +21,10 @@ use crate::words::Signal;
 /// Idle --Stop, the group is empty--> Over
 /// Idle --Stop--> Terminating
 /// Idle --Kill, or a grace of zero--> Killing
-/// Terminating --Kill, Due(StopGrace) or a grace of zero--> Killing
+/// Terminating --Kill or a grace of zero--> Killing
+/// Terminating --Due(StopGrace)--> Counting
+/// Counting --Members, Kill or Due(StopGrace)--> Killing
+/// Counting --GroupEmpty--> Over
 /// Terminating --GroupEmpty or NoWay--> Over
 /// Killing --Due(StuckAfter) or Denied--> Naming
 /// Killing --GroupEmpty or NoWay--> Over
@@ -33,6 +37,8 @@ pub(super) enum Phase {
     /// The first signal is sent. `kill_at`: when the grace ends, if it does. `owed`: it had no way, and is sent again once
     /// it is known who is left.
     Terminating { kill_at: Option<Ns>, owed: bool },
+    /// The grace is over: who is left is being listed, and needs SIGKILL, which follows at once.
+    Counting,
     /// SIGKILL is sent.
     Killing,
     /// It was of no use: who stays is being listed.
@@ -64,12 +70,28 @@ pub(super) struct Stop {
     begun: Option<Begun>,
     stuck_after: Ns,
     reached: Reached,
+    /// Who was alive when the grace was over, the leader excepted.
+    needed_kill: Vec<Member>,
+    /// Members can be outside the group, and a look is needed to find them.
+    looks_outside: bool,
 }
 
 impl Stop {
     /// Nobody has asked.
     pub(super) fn new() -> Stop {
-        Stop { phase: Phase::Idle, begun: None, stuck_after: Ns::MAX, reached: Reached::Nobody }
+        Stop {
+            phase: Phase::Idle,
+            begun: None,
+            stuck_after: Ns::MAX,
+            reached: Reached::Nobody,
+            needed_kill: Vec::new(),
+            looks_outside: false,
+        }
+    }
+
+    /// Says that members can be outside the group, where a signal to the group alone does not reach them.
+    pub(super) fn look_outside(&mut self) {
+        self.looks_outside = true;
     }
 
     /// Takes in one word. `group` is looked at for whether anybody is left, and known.
@@ -78,6 +100,7 @@ impl Stop {
         match self.phase {
             Phase::Idle => self.idle(step, heard, group),
             Phase::Terminating { kill_at, owed } => self.terminating(step, heard, group, (kill_at, owed)),
+            Phase::Counting => self.counting(step, heard, group),
             Phase::Killing => self.killing(step, heard, group),
             Phase::Naming(end) => self.naming(step, heard, group, end),
             Phase::Over(_) => self.after(step, heard),
@@ -109,13 +132,17 @@ impl Stop {
                 let policy = step.policy.stop;
                 self.shorten(step, &policy, (kill_at, owed));
             }
-            Heard::Kill(_) | Heard::GraceDue => self.kill(step),
+            Heard::Kill(_) => self.kill(step),
+            Heard::GraceDue => self.count(step),
             Heard::GroupEmpty => self.over(step, End::Gone),
             Heard::Members => {
                 // Who was forked after the signal waits for SIGKILL, but one that had no way yet has one now.
                 if owed && !group.is_empty() {
                     self.phase = Phase::Terminating { kill_at, owed: false };
                     self.send_first(step);
+                } else if let (true, false, Some(begun)) = (self.looks_outside, group.is_empty(), self.begun) {
+                    step.effect(Effect::SignalOutside(begun.signal));
+                    step.effect(Effect::SignalOutside(Signal::CONT));
                 }
             }
             Heard::Signalled(Signalled::Sent) => self.reached = self.reached.max(Reached::Signalled),
@@ -130,6 +157,24 @@ impl Stop {
             // Refused: SIGKILL will be refused too, and then it is named who stays.
             Heard::Signalled(Signalled::Empty | Signalled::Denied) => {}
             Heard::SpawnFailed => self.end(step, End::Gone),
+            Heard::StuckDue => step.impossible("SIGKILL was not sent"),
+        }
+    }
+
+    fn counting(&mut self, step: &mut Step<'_>, heard: Heard, group: &Group) {
+        match heard {
+            Heard::Members | Heard::GraceDue => {
+                if !group.is_empty() {
+                    self.needed_kill.extend(group.others().cloned());
+                    self.kill(step);
+                }
+            }
+            Heard::Kill(_) => self.kill(step),
+            Heard::Stop(policy, _) if policy.grace.is_zero() => self.kill(step),
+            Heard::GroupEmpty => self.over(step, End::Gone),
+            Heard::SpawnFailed => self.end(step, End::Gone),
+            Heard::Signalled(Signalled::Sent) => self.reached = self.reached.max(Reached::Signalled),
+            Heard::Stop(..) | Heard::RunLimit | Heard::Signalled(Signalled::Empty | Signalled::Denied | Signalled::NoWay) => {}
             Heard::StuckDue => step.impossible("SIGKILL was not sent"),
         }
     }
@@ -163,6 +208,8 @@ impl Stop {
         match heard {
             Heard::Members => {
                 if !group.is_empty() {
+                    // For those who were forked since the last one.
+                    step.effect(Effect::Signal(Signal::KILL));
                     self.over(step, end);
                 }
             }
@@ -176,7 +223,7 @@ impl Stop {
     fn after(&mut self, step: &mut Step<'_>, heard: Heard) {
         match heard {
             Heard::Stop(..) | Heard::RunLimit | Heard::Kill(_) | Heard::GroupEmpty | Heard::Members => {}
-            // SIGCONT's answer, after SIGTERM's has ended the ladder.
+            // Answers to SIGCONT and to the last SIGKILL, which change nothing any more.
             Heard::Signalled(_) | Heard::SpawnFailed => {}
             Heard::GraceDue | Heard::StuckDue => step.impossible("the ladder is over"),
         }
@@ -203,6 +250,10 @@ impl Stop {
                 step.arm(Timer::StopGrace, at);
             }
         }
+        if self.looks_outside {
+            // The group has got it; the others get it when they are found.
+            step.fact(Fact::List);
+        }
         step.fact(Fact::Want);
         step.fact(Fact::StopBegan);
     }
@@ -227,6 +278,13 @@ impl Stop {
             step.effect(Effect::Signal(begun.signal));
             step.effect(Effect::Signal(Signal::CONT));
         }
+    }
+
+    /// The grace is over. A list that takes too long is not waited for.
+    fn count(&mut self, step: &mut Step<'_>) {
+        self.phase = Phase::Counting;
+        step.fact(Fact::List);
+        step.arm(Timer::StopGrace, step.now.after(limits::COUNT_TIME.into()));
     }
 
     fn kill(&mut self, step: &mut Step<'_>) {
@@ -270,7 +328,7 @@ impl Stop {
     /// Begun, and not over.
     pub(super) fn is_in_progress(&self) -> bool {
         match self.phase {
-            Phase::Terminating { .. } | Phase::Killing | Phase::Naming(_) => true,
+            Phase::Terminating { .. } | Phase::Counting | Phase::Killing | Phase::Naming(_) => true,
             Phase::Idle | Phase::Over(_) => false,
         }
     }
@@ -279,7 +337,7 @@ impl Stop {
     pub(super) fn ended(&self) -> Option<End> {
         match self.phase {
             Phase::Over(end) => Some(end),
-            Phase::Idle | Phase::Terminating { .. } | Phase::Killing | Phase::Naming(_) => None,
+            Phase::Idle | Phase::Terminating { .. } | Phase::Counting | Phase::Killing | Phase::Naming(_) => None,
         }
     }
 
@@ -298,6 +356,11 @@ impl Stop {
         self.reached == Reached::Killed
     }
 
+    /// Who had to be killed though the leader was asked in time: alive when the grace was over, the leader excepted.
+    pub(super) fn needed_kill(&self) -> &[Member] {
+        &self.needed_kill
+    }
+
     pub(super) fn report(&self, group: &Group) -> Option<StopReport> {
         let begun = self.begun?;
         let end = self.ended();
@@ -311,179 +374,4 @@ impl Stop {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::policy::Policy;
-    use super::super::rig::{Rig, blind, code, member, ms, policy};
-    use super::super::{Input, Ladder};
-    use super::*;
-    use crate::kernel::Probe;
-
-    const FIRST: [Effect; 2] = [Effect::Signal(Signal::TERM), Effect::Signal(Signal::CONT)];
-    const KILL: Effect = Effect::Signal(Signal::KILL);
-
-    fn report(rig: &Rig) -> (StopReason, Signal, bool) {
-        rig.life.stop_report().map(|report| (report.reason, report.signal, report.escalated)).expect("a stop was begun")
-    }
-
-    #[test]
-    fn a_stop_sends_term_and_cont_and_then_kill_to_the_group() {
-        let mut rig = Rig::running(policy());
-        assert_eq!(rig.stop(), [&FIRST[..], &[Effect::Arm(Timer::StopGrace, Ns::from_millis(30))]].concat());
-        assert_eq!((rig.life.stopping(), report(&rig)), (Ladder::Terminating, (StopReason::Request, Signal::TERM, false)));
-        assert_eq!(rig.due(Timer::StopGrace), [KILL, Effect::Arm(Timer::StuckAfter, Ns::from_millis(70))]);
-        assert_eq!((rig.life.stopping(), report(&rig)), (Ladder::Killing, (StopReason::Request, Signal::TERM, true)));
-    }
-
-    #[test]
-    fn a_stop_of_one_that_is_being_spawned_signals_at_once() {
-        let mut rig = Rig::spawned(policy());
-        assert_eq!(rig.stop()[..2], FIRST);
-        let _ = rig.feed(Input::StartFailed);
-        let _ = rig.feed(Input::Exit(code(127)));
-        assert!(rig.life.is_closed());
-        assert_eq!((rig.life.stopping(), rig.at(Timer::StopGrace)), (Ladder::Over, None));
-    }
-
-    #[test]
-    fn a_stop_is_over_when_the_group_is_empty_and_not_when_the_leader_is_gone() {
-        let mut rig = Rig::running(policy());
-        let _ = rig.stop();
-        let _ = rig.feed(Input::Exit(code(0)));
-        let _ = rig.end_streams();
-        let _ = rig.feed(Input::Swept);
-        let _ = rig.feed(Input::Probed(Probe::Alive));
-        let _ = rig.feed(Input::Members(&[member(1)], true));
-        assert_eq!((rig.life.stopping(), rig.at(Timer::StopGrace)), (Ladder::Terminating, Some(30)));
-        let _ = rig.feed(Input::MemberGone);
-        let effects = rig.feed(Input::Probed(Probe::Empty));
-        assert!(effects.contains(&Effect::Cancel(Timer::StopGrace)));
-        assert!(rig.life.is_closed());
-    }
-
-    #[test]
-    fn a_member_that_ignores_term_gets_kill_though_the_leader_has_left() {
-        let mut rig = Rig::with_member(policy());
-        let _ = rig.stop();
-        assert_eq!(rig.due(Timer::StopGrace)[0], KILL);
-    }
-
-    #[test]
-    fn a_grace_of_zero_and_a_kill_begin_with_kill_and_one_without_end_has_no_timer() {
-        for begin in [Input::Kill(StopReason::Shutdown), Input::Stop(policy().stop.grace(ms(0)), StopReason::Shutdown)] {
-            let mut rig = Rig::running(policy());
-            assert_eq!(rig.feed(begin), [KILL, Effect::Arm(Timer::StuckAfter, Ns::from_millis(40))]);
-            assert_eq!(report(&rig), (StopReason::Shutdown, Signal::KILL, true));
-        }
-        let mut rig = Rig::running(policy());
-        let own = policy().stop.grace(Bound::Never).signal(Signal::INT);
-        assert_eq!(rig.feed(Input::Stop(own, StopReason::Request)), [Effect::Signal(Signal::INT), Effect::Signal(Signal::CONT)]);
-    }
-
-    #[test]
-    fn a_later_stop_only_brings_the_end_nearer_and_the_first_reason_stays() {
-        let mut rig = Rig::running(Policy { run_limit: Some(ms(10)), ..policy() });
-        let _ = rig.stop();
-        rig.now = 5;
-        let longer = policy().stop.grace(ms(100));
-        assert_eq!(rig.feed(Input::Stop(longer, StopReason::Shutdown)), []);
-        assert_eq!(rig.feed(Input::Stop(longer.grace(Bound::Never), StopReason::Shutdown)), []);
-        assert_eq!(rig.due(Timer::RunLimit), []);
-        let shorter = policy().stop.grace(ms(15));
-        assert_eq!(rig.feed(Input::Stop(shorter, StopReason::Shutdown)), [Effect::Arm(Timer::StopGrace, Ns::from_millis(25))]);
-        assert_eq!(rig.feed(Input::Kill(StopReason::Shutdown))[..2], [Effect::Cancel(Timer::StopGrace), KILL]);
-        assert_eq!(rig.feed(Input::Kill(StopReason::Shutdown)), []);
-        assert_eq!(report(&rig), (StopReason::Request, Signal::TERM, true));
-    }
-
-    #[test]
-    fn a_later_stop_ends_a_grace_that_has_no_end() {
-        let mut rig = Rig::running(policy());
-        let _ = rig.feed(Input::Stop(policy().stop.grace(Bound::Never), StopReason::Request));
-        assert_eq!(rig.stop(), [Effect::Arm(Timer::StopGrace, Ns::from_millis(30))]);
-    }
-
-    #[test]
-    fn the_run_limit_is_a_stop_with_its_own_reason() {
-        let mut rig = Rig::running(Policy { run_limit: Some(ms(10)), ..policy() });
-        assert_eq!(rig.due(Timer::RunLimit)[..2], FIRST);
-        assert_eq!(report(&rig).0, StopReason::Timeout);
-    }
-
-    #[test]
-    fn what_survives_kill_is_listed_anew_and_reported_as_stuck() {
-        let mut rig = Rig::with_member(policy());
-        let _ = rig.feed(Input::Kill(StopReason::Request));
-        let _ = rig.feed(Input::Signalled(Signalled::Sent));
-        assert_eq!(rig.due(Timer::StuckAfter), [Effect::Scan]);
-        assert_eq!(rig.life.stopping(), Ladder::Killing);
-        let _ = rig.feed(Input::Members(&[member(9)], true));
-        let stuck = rig.life.stop_report().map(|report| (report.stuck, report.denied));
-        assert_eq!(stuck, Some((vec![member(9).who], false)));
-        assert!(rig.life.is_closed());
-    }
-
-    #[test]
-    fn one_that_dies_after_all_while_the_stuck_are_listed_is_gone() {
-        let mut rig = Rig::with_member(policy());
-        let _ = rig.feed(Input::Kill(StopReason::Request));
-        let _ = rig.due(Timer::StuckAfter);
-        let _ = rig.feed(Input::Members(&[], true));
-        assert_eq!(rig.life.stop_report().map(|report| report.stuck.len()), Some(0));
-        assert!(rig.life.is_closed());
-    }
-
-    #[test]
-    fn who_refuses_is_named() {
-        let mut rig = Rig::with_member(policy());
-        let _ = rig.stop();
-        assert_eq!(rig.feed(Input::Signalled(Signalled::Denied)), []);
-        let _ = rig.due(Timer::StopGrace);
-        assert_eq!(rig.feed(Input::Signalled(Signalled::Denied)), [Effect::Cancel(Timer::StuckAfter), Effect::Scan]);
-        let _ = rig.feed(Input::Members(&[member(8)], false));
-        let stuck = rig.life.stop_report().map(|report| (report.stuck, report.denied));
-        assert_eq!(stuck, Some((vec![member(8).who], true)));
-    }
-
-    #[test]
-    fn a_signal_without_a_way_is_sent_again_once_it_is_known_who_is_left() {
-        // An older kernel, and a stop between the exit and the scan's answer: the leader is reaped, nobody is known yet.
-        let mut rig = Rig::exited(policy());
-        let _ = rig.feed(Input::Probed(Probe::Alive));
-        assert_eq!(rig.stop()[..2], FIRST);
-        for _ in FIRST {
-            assert_eq!(rig.feed(Input::Signalled(Signalled::NoWay)), []);
-        }
-        let effects = rig.feed(Input::Members(&[member(1)], true));
-        assert_eq!(effects, [&[Effect::Watch][..], &FIRST].concat());
-        // Those who were forked after it wait for SIGKILL.
-        let _ = rig.feed(Input::Signalled(Signalled::Sent));
-        let _ = rig.feed(Input::MemberGone);
-        let _ = rig.feed(Input::Probed(Probe::Alive));
-        assert_eq!(rig.feed(Input::Members(&[member(2)], true)), [Effect::Watch]);
-    }
-
-    #[test]
-    fn kill_without_a_way_is_sent_again_too_and_then_given_up() {
-        let mut rig = Rig::exited(policy());
-        let _ = rig.feed(Input::Probed(Probe::Alive));
-        let _ = rig.feed(Input::Kill(StopReason::Request));
-        assert_eq!(rig.feed(Input::Signalled(Signalled::NoWay)), []);
-        assert_eq!(rig.feed(Input::Members(&[member(1)], true)), [Effect::Watch, KILL]);
-        let _ = rig.feed(Input::Signalled(Signalled::NoWay));
-        assert_eq!((rig.life.stopping(), rig.at(Timer::StuckAfter)), (Ladder::Over, None));
-        assert_eq!(rig.life.stop_report().map(|report| report.stuck), Some(vec![member(1).who]));
-    }
-
-    #[test]
-    fn with_nobody_left_a_stop_is_over_at_once_and_signals_nobody() {
-        let mut rig = Rig::exited(Policy { background: blind().background, ..policy() });
-        let _ = rig.stop();
-        let _ = rig.feed(Input::Probed(Probe::Empty));
-        assert_eq!(rig.life.stopping(), Ladder::Over);
-        let mut rig = Rig::exited(policy());
-        let _ = rig.feed(Input::Probed(Probe::Empty));
-        let effects = rig.feed(Input::Kill(StopReason::Request));
-        assert!(!effects.contains(&KILL));
-        assert_eq!(report(&rig), (StopReason::Request, Signal::TERM, false));
-    }
-}
+mod tests;

@@ -3,7 +3,7 @@
 use super::{Reactor, Settings};
 use crate::capture::Projection;
 use crate::error::BuildError;
-use crate::kernel::linux::{Linux, LinuxOptions};
+use crate::kernel::linux::{Linux, LinuxOptions, Orphans};
 use crate::words::{BackendChoice, ExitSourceChoice, GroupSignal};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
@@ -51,6 +51,22 @@ impl Builder {
     /// Spawns with CLONE_VFORK: the caller stands still until exec. Default no; needed under valgrind.
     pub fn vfork(&mut self, vfork: bool) -> &mut Builder {
         self.linux.vfork = vfork;
+        self
+    }
+
+    /// Makes this process the parent of its descendants whose own parent has ended (PR_SET_CHILD_SUBREAPER, prctl(2)), instead of
+    /// process 1. What the loop finds to be a member of a generation is reaped when it ends; anything else that the host inherits
+    /// is the host's to reap. Never switched on unasked, and not switched off again. Default no.
+    pub fn subreaper(&mut self, on: bool) -> &mut Builder {
+        self.linux.orphans = if on { Orphans::Inherit } else { Orphans::Leave };
+        self
+    }
+
+    /// The same as [`Builder::subreaper`], for a host that has no children but the loop's, such as the first process of a container:
+    /// every orphan that it inherits is reaped, and counts as a member of the (one) command that is contained by a cookie.
+    /// **A host that waits for children of its own must not ask for this.** Default no.
+    pub fn adopt_orphans(&mut self, on: bool) -> &mut Builder {
+        self.linux.orphans = if on { Orphans::Adopt } else { Orphans::Leave };
         self
     }
 

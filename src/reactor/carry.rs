@@ -88,6 +88,11 @@ impl<K: Kernel> Reactor<K> {
             Effect::Close(stream) => self.close_stream(key, stream),
             Effect::CloseStdin => self.end_stdin(key, None),
             Effect::Signal(signal) => self.send(token, signal),
+            Effect::SignalOutside(signal) => match self.kernel.signal_outside(token, signal) {
+                // That there is nobody outside says nothing about the group.
+                Signalled::Empty | Signalled::NoWay => {}
+                told @ (Signalled::Sent | Signalled::Denied) => self.answers.push_back(Answer::Signalled(told)),
+            },
             Effect::Arm(timer, at) => self.arm(key, timer, at),
             Effect::Cancel(timer) => self.cancel(key, timer),
             Effect::Reap => match self.kernel.collect(token, Keep::No) {

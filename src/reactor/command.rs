@@ -1,7 +1,7 @@
 //! What to run: a builder that makes a [`Plan`] and a [`Policy`], both plain data.
 
 use crate::capture::Projection;
-use crate::kernel::plan::{OutputPlan, Plan, StdinPlan};
+use crate::kernel::plan::{Containment, OutputPlan, Plan, StdinPlan};
 use crate::lifecycle::policy::{BackgroundPolicy, DrainPolicy, LastWordsPolicy, Policy, StopPolicy};
 use crate::limits;
 use crate::words::{Signal, Stream};
@@ -207,7 +207,7 @@ impl Command {
         self
     }
 
-    /// argv[0], if it is not the program.
+    /// `argv[0]`, if it is not the program.
     pub fn arg0(&mut self, arg0: impl AsRef<OsStr>) -> &mut Command {
         self.plan_mut().arg0 = Some(arg0.as_ref().to_os_string());
         self
@@ -339,6 +339,12 @@ impl Command {
     /// What becomes of work that outlives its leader.
     pub fn background(&mut self, policy: BackgroundPolicy) -> &mut Command {
         self.policy.background = policy;
+        self
+    }
+
+    /// What can see its processes. Default: [`Containment::Group`].
+    pub fn containment(&mut self, containment: Containment) -> &mut Command {
+        self.plan_mut().contain = containment;
         self
     }
 

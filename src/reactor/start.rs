@@ -4,6 +4,7 @@ use super::entry::{Channel, Entry, Feed, Held, Place, Sweep, Told, pipe_capacity
 use super::{Command, Generation, Reactor};
 use crate::capture::Captured;
 use crate::error::{Errno, SpawnError, Step};
+use crate::kernel::plan::Containment;
 use crate::kernel::{Born, Kernel, Until, WaitError};
 use crate::lifecycle::{Life, State, Timer};
 use crate::limits;
@@ -133,7 +134,9 @@ impl<K: Kernel> Reactor<K> {
         let lines = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         Entry {
             generation,
-            life: Life::new(command.policy, captured, feed.is_some(), self.kernel.caps().group_signal),
+            life: Life::new(command.policy, captured, feed.is_some(), self.kernel.caps().group_signal)
+                .led_by(born.pid)
+                .looking_outside(command.plan().contain == Containment::Cookie),
             stop: command.policy.stop,
             pid: born.pid,
             plan: command.plan().clone(),

@@ -5,6 +5,7 @@ use super::entry::{Entry, Told};
 use super::queue::Item;
 use crate::error::{Errno, SpawnError, Step};
 use crate::kernel::Kernel;
+use crate::kernel::plan::Containment;
 use crate::lifecycle::Happening;
 use crate::lifecycle::report::{ContainedBy, DrainReport, EndedBy, Report, Settled, Timing};
 use crate::words::Stream;
@@ -43,7 +44,7 @@ impl<K: Kernel> Reactor<K> {
             Happening::Settled => {
                 let now = self.now;
                 let entry = &mut self.table[key];
-                entry.told.settled = entry.life.settled(now, ContainedBy::Group);
+                entry.told.settled = entry.life.settled(now, contained_by(&entry.plan.contain));
             }
             Happening::Closed => self.tell_closed(key),
         }
@@ -69,7 +70,7 @@ impl<K: Kernel> Reactor<K> {
             entry.told.drain = entry.life.drain_report();
         }
         if entry.told.settled.is_none() {
-            entry.told.settled = entry.life.settled(now, ContainedBy::Group);
+            entry.told.settled = entry.life.settled(now, contained_by(&entry.plan.contain));
         }
         let lines = entry.tail_lines[1] as usize;
         if let (Some(mark), Some(channel)) = (entry.mark, entry.streams[entry.words_from.index()].as_deref()) {
@@ -131,6 +132,14 @@ impl<K: Kernel> Reactor<K> {
             backend: caps.backend,
             exit_source: caps.exit,
         }
+    }
+}
+
+fn contained_by(containment: &Containment) -> ContainedBy {
+    match containment {
+        Containment::Group => ContainedBy::Group,
+        Containment::Cookie => ContainedBy::Cookie,
+        Containment::Cgroup(_) => ContainedBy::Cgroup,
     }
 }
 

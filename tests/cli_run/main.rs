@@ -1,6 +1,8 @@
 //! The command `lastwords run`, seen from outside.
 #![cfg(feature = "cli")]
 
+mod background;
+mod init;
 mod output;
 mod report;
 mod signals;

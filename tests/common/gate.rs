@@ -59,6 +59,7 @@ impl Bell {
     fn poll(&self, millis: i64) -> bool {
         let timeout = rustix::event::Timespec { tv_sec: millis / 1000, tv_nsec: millis % 1000 * 1_000_000 };
         let mut fds = [PollFd::new(&self.heard, PollFlags::IN)];
-        poll(&mut fds, Some(&timeout)).expect("poll") > 0 && fds[0].revents().contains(PollFlags::IN)
+        // SIGCHLD may come meanwhile.
+        rustix::io::retry_on_intr(|| poll(&mut fds, Some(&timeout))).expect("poll") > 0 && fds[0].revents().contains(PollFlags::IN)
     }
 }

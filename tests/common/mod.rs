@@ -17,6 +17,7 @@ pub(crate) mod mark;
 pub(crate) mod proc;
 pub(crate) mod story;
 pub(crate) mod sys;
+pub(crate) mod tracer;
 
 use lastwords::{Builder, ExitSource, ExitSourceChoice, GroupSignal, Reactor};
 use std::time::{Duration, Instant};

@@ -337,6 +337,7 @@ impl<'c> Turn<'c> {
                 self.at.world.stdin = false;
             }
             Effect::Signal(signal) => self.signal(signal),
+            Effect::SignalOutside(_) => self.bad(false, "nobody can be outside"),
             Effect::Arm(timer, _) => {
                 self.at.world.armed |= 1 << timer as u8;
                 if timer == Timer::DrainIdle {

@@ -91,6 +91,11 @@ impl Epoll {
         self.add(fd, key, Interest::WRITABLE)
     }
 
+    /// Watches for something urgent to read (POLLPRI): how a file of a cgroup tells of a change.
+    pub(crate) fn add_urgent(&self, fd: BorrowedFd<'_>, key: Key) -> Result<(), Errno> {
+        self.add(fd, key, Interest::PRIORITY)
+    }
+
     fn add(&self, fd: BorrowedFd<'_>, key: Key, interest: Interest) -> Result<(), Errno> {
         self.poll.registry().register(&mut SourceFd(&fd.as_raw_fd()), mio::Token(key.bits()), interest).map_err(|e| Errno::from(&e))
     }

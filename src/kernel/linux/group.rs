@@ -190,7 +190,7 @@ fn refusal(errno: i32) -> Signalled {
 }
 
 /// Whether all of them were seen.
-fn every_process(proc: &Proc, mut each: impl FnMut(u32)) -> bool {
+pub(crate) fn every_process(proc: &Proc, mut each: impl FnMut(u32)) -> bool {
     // A descriptor of its own: a scan that is under way keeps its place.
     let Ok(dir) = proc.reopen() else { return false };
     let mut buffer = [MaybeUninit::uninit(); 4096];

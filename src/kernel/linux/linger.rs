@@ -105,6 +105,11 @@ impl Lingering {
         self.list.iter().any(|l| matches!(l.what, What::Leader { pidfd: None, .. }))
     }
 
+    /// A leader that lingers has this number.
+    pub(crate) fn has_leader(&self, number: u32) -> bool {
+        self.list.iter().any(|l| matches!(l.what, What::Leader { pid, .. } if pid == number))
+    }
+
     /// How many there are.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {

@@ -13,7 +13,9 @@
 #[cfg(test)]
 pub(crate) mod again;
 mod caps;
+mod cgroup;
 pub(crate) mod clock;
+mod contain;
 mod ends;
 mod epoll;
 mod exits;
@@ -22,6 +24,7 @@ mod fork;
 mod group;
 pub mod host;
 mod linger;
+mod orphans;
 mod pidfd;
 mod pipe;
 mod procfs;
@@ -73,6 +76,21 @@ pub struct LinuxOptions {
     pub fold_deadline: bool,
     /// A spawn stands still until exec, as vfork(2) has it (needed under valgrind).
     pub vfork: bool,
+    /// What becomes of orphans.
+    pub orphans: Orphans,
+}
+
+/// What becomes of descendants whose parent has ended (PR_SET_CHILD_SUBREAPER).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Orphans {
+    /// They are process 1's, or some other subreaper's.
+    #[default]
+    Leave,
+    /// This process inherits them; those that are found to be members are reaped when they end.
+    Inherit,
+    /// The same, and all children that this process has, or is given, belong to the loop: they are reaped, whoever they are, and
+    /// count as members of what is contained by a cookie.
+    Adopt,
 }
 
 /// The Linux kernel. One poll set, whose descriptor is the same for its whole life; no thread, no global state, and no signal
@@ -101,6 +119,9 @@ pub struct Linux {
     owed: VecDeque<Notice>,
     /// Without the group flag: a look under way, and the members that it has found.
     members: (u64, Vec<(Token, u32, u64)>),
+    /// Ids of cookies and cgroups.
+    ids: contain::Ids,
+    orphans: Orphans,
 }
 
 impl Linux {
@@ -126,6 +147,11 @@ impl Linux {
             close_range: caps.close_range,
         });
         let wants_sigchld = caps.exit == ExitSource::Sigchld;
+        if options.orphans != Orphans::Leave {
+            let own = rustix::process::getpid();
+            rustix::process::set_child_subreaper(Some(own)).map_err(|e| failed("become a subreaper")(e.into()))?;
+        }
+        let ids = contain::Ids::new();
         let mut linux = Linux {
             mark,
             caps,
@@ -141,11 +167,13 @@ impl Linux {
             pause: Ns::ZERO,
             sigchld: None,
             lingering: Lingering::default(),
-            scanner: Scanner::new(),
+            scanner: Scanner::new(ids.prefix(), options.orphans),
             owed: VecDeque::with_capacity(limits::NOTICES),
             members: (0, Vec::new()),
+            ids,
+            orphans: options.orphans,
         };
-        if wants_sigchld {
+        if wants_sigchld || options.orphans == Orphans::Adopt {
             linux.use_sigchld().map_err(failed("watch SIGCHLD"))?;
         }
         Ok(linux)
@@ -199,6 +227,7 @@ impl Linux {
         let mut released = Released { pid: row.pid, ..Released::default() };
         match how {
             Release::HandOver => {
+                self.leave_to_reap(&row);
                 row.unwatch_all(&self.epoll);
                 let [stdout, stderr] = row.readers.map(|reader| reader.map(|r| r.fd));
                 return Released { pidfd: row.pidfd, stdin: row.stdin, stdout, stderr, ..released };
@@ -210,7 +239,12 @@ impl Linux {
             }
             Release::Close => {}
         }
+        self.leave_to_reap(&row);
         row.unwatch_all(&self.epoll);
+        if let Some(cgroup) = row.cgroup() {
+            // That of work that goes on stays: it is not empty.
+            cgroup.remove();
+        }
         if row.leader != Leader::Gone {
             // Reaped at once if it has ended, or else when it does: nobody else will.
             self.lingering.leader(row.pid, row.pidfd.take(), &self.epoll);
@@ -322,7 +356,7 @@ impl Kernel for Linux {
             What::Stdin => row.stdin.take(),
             What::Member(_) | What::Exit if is_copy => None,
             What::Member(place) => {
-                row.unwatch_member(place, &self.epoll);
+                let _ = row.unwatch_member(place, &self.epoll);
                 None
             }
             What::Exit => {
@@ -340,15 +374,25 @@ impl Kernel for Linux {
         if self.mark.is_copy() {
             return Collected::NotYet;
         }
-        match self.table.get_mut(generation) {
-            Some(row) => exits::collect(row, keep, &self.epoll),
-            None => Collected::NotYet,
+        let Some(row) = self.table.get_mut(generation) else { return Collected::NotYet };
+        let collected = exits::collect(row, keep, &self.epoll);
+        if collected != Collected::NotYet {
+            // A zombie of ours hides those behind it.
+            self.reap_strangers();
         }
+        collected
     }
 
     fn signal(&mut self, generation: Token, signal: Signal) -> Signalled {
-        match self.table.get(generation) {
-            Some(row) if !self.mark.is_copy() => group::signal(row, signal, &self.caps, self.scanner.proc()),
+        match self.table.get_mut(generation) {
+            Some(row) if !self.mark.is_copy() => contain::signal(row, signal, &self.caps, self.scanner.proc()),
+            _ => Signalled::NoWay,
+        }
+    }
+
+    fn signal_outside(&mut self, generation: Token, signal: Signal) -> Signalled {
+        match self.table.get_mut(generation) {
+            Some(row) if !self.mark.is_copy() => contain::signal_outside(row, signal, &self.caps, self.scanner.proc()),
             _ => Signalled::NoWay,
         }
     }
@@ -362,7 +406,7 @@ impl Kernel for Linux {
 
     fn probe(&mut self, generation: Token) -> Probe {
         match self.table.get(generation) {
-            Some(row) if !self.mark.is_copy() => group::probe(row, &self.caps),
+            Some(row) if !self.mark.is_copy() => contain::probe(row, &self.caps),
             _ => Probe::Cannot,
         }
     }
@@ -373,7 +417,9 @@ impl Kernel for Linux {
         }
         let before = scan.found.len();
         let step = self.scanner.slice(scan, &self.table);
-        if !self.caps.group_signal {
+        self.scanner.reap();
+        let is_wanted = |token: &Token| self.table.get(*token).is_some_and(|row| row.contained.is_some());
+        if !self.caps.group_signal || self.orphans == Orphans::Inherit || scan.members.iter().any(is_wanted) {
             self.note_members(scan, before, step);
         }
         step
@@ -385,7 +431,7 @@ impl Kernel for Linux {
             return Err(Errno::from_raw(libc::ENOSYS));
         }
         let row = self.table.get_mut(token).ok_or(Errno::from_raw(libc::ESRCH))?;
-        row.unwatch_member(place, &self.epoll);
+        drop(row.unwatch_member(place, &self.epoll));
         let (fd, _) = scan::open_verified(proc, member.who.pid, Some(member.start))?;
         self.epoll.add_reader(fd.as_fd(), Key::Token(token))?;
         row.watched.push((place, fd));

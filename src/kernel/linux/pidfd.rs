@@ -42,6 +42,26 @@ pub(crate) fn wait_child(child: ChildName<'_>, reap: bool) -> Waited {
     waitid(libc::P_PID, child.pid, flags)
 }
 
+/// Reaps a process that has ended, if it is a child of ours (one that this process has inherited).
+pub(crate) fn reap(pidfd: BorrowedFd<'_>) {
+    // ECHILD: somebody else's.
+    let _ = waitid(libc::P_PIDFD, pidfd.as_raw_fd().unsigned_abs(), libc::WEXITED | libc::WNOHANG);
+}
+
+/// A child that has ended and was not reaped, whichever; it is looked at only.
+pub(crate) fn any_zombie() -> Option<u32> {
+    // SAFETY: an all-zero siginfo is a valid one; waitid leaves it so when nobody has ended.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: the kernel writes at most one siginfo, which lives here.
+    let result = unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, flags) };
+    if result != 0 {
+        return None;
+    }
+    // SAFETY: waitid has filled in (or left zero) the fields of SIGCHLD.
+    u32::try_from(unsafe { info.si_pid() }).ok().filter(|pid| *pid > 0)
+}
+
 fn waitid(kind: libc::idtype_t, id: u32, flags: i32) -> Waited {
     // SAFETY: an all-zero siginfo is a valid one; waitid leaves it so when nobody has ended.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };

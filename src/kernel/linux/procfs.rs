@@ -17,6 +17,8 @@ pub(crate) struct Stat {
     pub comm: String,
     /// Field 3.
     pub state: char,
+    /// Field 4.
+    pub parent: u32,
     /// Field 5.
     pub group: u32,
     /// Field 6.
@@ -41,14 +43,15 @@ impl Stat {
         let comm = line.get(open + 1..close)?;
         let rest = std::str::from_utf8(line.get(close + 1..)?).ok()?;
         let mut fields = rest.split_ascii_whitespace();
-        // `nth` counts from what was taken last: fields 3, 5, 6, 9, 20, 22.
+        // `nth` counts from what was taken last: fields 3, 4, 5, 6, 9, 20, 22.
         let state = fields.next()?.chars().next()?;
-        let group = fields.nth(1)?.parse().ok()?;
+        let parent = fields.next()?.parse().ok()?;
+        let group = fields.next()?.parse().ok()?;
         let session = fields.next()?.parse().ok()?;
         let flags = fields.nth(2)?.parse().ok()?;
         let threads = fields.nth(10)?.parse().ok()?;
         let start = fields.nth(1)?.parse().ok()?;
-        Some(Stat { comm: plain(comm), state, group, session, flags, threads, start })
+        Some(Stat { comm: plain(comm), state, parent, group, session, flags, threads, start })
     }
 
     /// A zombie (or one being buried) whose threads have all ended is not alive; one whose main thread alone has ended is.
@@ -138,6 +141,44 @@ impl Proc {
         self.ticks
     }
 
+    /// The eight hexadecimal digits that follow `prefix` in the name of a variable of this process's environment, as it was at its
+    /// exec. Reading it takes the lock of the process's memory map: not for one that sleeps uninterruptibly.
+    pub(crate) fn variable_after(&self, pid: u32, prefix: &[u8]) -> Result<Option<u32>, Errno> {
+        const DIGITS: usize = 8;
+        /// The most that arguments and variables can be together, unless the stack's limit was raised (execve(2)).
+        const MOST: usize = 2 << 20;
+        let path = Path::new(format_args!("{pid}/environ"));
+        let file = openat(&self.dir, path.as_c_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let finder = memchr::memmem::Finder::new(prefix);
+        // What has to stay of a piece so that nothing is missed between two: a whole name but one byte, and the byte before it.
+        let whole = prefix.len() + DIGITS + 1;
+        let mut buffer = [0; 8192];
+        let (mut used, mut total) = (0, 0);
+        while total < MOST {
+            let n = match rustix::io::read(&file, buffer.get_mut(used..).unwrap_or_default()) {
+                Ok(0) => break,
+                Ok(n) => n,
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(e) => return Err(e.into()),
+            };
+            let text = buffer.get(..used + n).unwrap_or_default();
+            for at in finder.find_iter(text) {
+                let begins = if at == 0 { total == used } else { text.get(at - 1) == Some(&0) };
+                let id = text.get(at + prefix.len()..at + whole).and_then(|id| id.strip_suffix(b"="));
+                let id = id.filter(|id| begins && id.iter().all(u8::is_ascii_hexdigit)).and_then(|id| std::str::from_utf8(id).ok());
+                if let Some(id) = id.and_then(|id| u32::from_str_radix(id, 16).ok()) {
+                    return Ok(Some(id));
+                }
+            }
+            total += n;
+            let keep = text.len().min(whole);
+            let from = text.len() - keep;
+            buffer.copy_within(from..from + keep, 0);
+            used = keep;
+        }
+        Ok(None)
+    }
+
     /// Reads a process's stat. ENOENT and ESRCH: it is gone.
     pub(crate) fn stat(&self, pid: u32) -> Result<Stat, Errno> {
         let path = Path::new(format_args!("{pid}/stat"));
@@ -174,7 +215,8 @@ mod tests {
     #[test]
     fn the_name_ends_at_the_last_parenthesis() {
         let stat = Stat::parse(LINE).expect("a line");
-        let expected = Stat { comm: "a) (b) R 1 2".into(), state: 'S', group: 40, session: 41, flags: 4_194_560, threads: 3, start: 12345 };
+        let expected =
+            Stat { comm: "a) (b) R 1 2".into(), state: 'S', parent: 7, group: 40, session: 41, flags: 4_194_560, threads: 3, start: 12345 };
         assert_eq!(stat, expected);
         assert!(!stat.is_kernel_thread());
     }
@@ -216,6 +258,32 @@ mod tests {
         let member = stat.member(own, super::super::clock::since_boot(), proc.ticks());
         assert!(member.who.age < Duration::from_secs(3600), "{:?}", member.who.age);
         assert_eq!(proc.stat(0).map_err(is_gone), Err(true));
+    }
+
+    #[test]
+    fn a_variable_is_found_by_the_beginning_of_its_name_wherever_it_stands() {
+        let proc = Proc::open().expect("/proc");
+        let prefix = b"LASTWORDS_COOKIE_00000000feedbeef";
+        let name = |id: &str| format!("LASTWORDS_COOKIE_00000000feedbeef{id}");
+        for (before, id, expected) in [
+            (0, "0000002a", Some(42)),
+            (3, "0000002a", Some(42)),
+            (70, "ffffffff", Some(u32::MAX)),
+            (3, "0000002", None),
+            (3, "0000002g", None),
+            (3, "0000002a1", None),
+        ] {
+            let mut command = std::process::Command::new("sleep");
+            command.arg("60").env_clear();
+            for n in 0..before {
+                // Sorted before the name that is looked for, and longer than a piece; the name is in the values, too.
+                command.env(format!("A{n:03}"), format!("{}={}", name("00000001"), "x".repeat(400)));
+            }
+            let mut child = command.env(name(id), "1").spawn().expect("sleep");
+            assert_eq!(proc.variable_after(child.id(), prefix), Ok(expected), "{before} {id}");
+            child.kill().and_then(|()| child.wait()).expect("ended");
+        }
+        assert_eq!(proc.variable_after(0, prefix).map_err(is_gone), Err(true));
     }
 
     #[test]

@@ -4,24 +4,32 @@
 //! process for its group (one call, no file) and reading the stat of those that belong; holders by comparing the links below
 //! /proc/PID/fd, members of the groups in question first.
 
+mod holders;
+
+use super::Orphans;
+use super::contain::Contained;
 use super::pidfd::group_of;
-use super::procfs::{Path, Proc, Stat, is_gone};
+use super::procfs::{Proc, Stat, is_gone};
 use super::table::{Leader, Table};
 use super::{clock, pidfd};
 use crate::error::Errno;
-use crate::kernel::{Found, Scan, ScanStep};
+use crate::kernel::{Found, Member, Scan, ScanStep};
 use crate::limits;
 use crate::token::Token;
-use crate::words::{Holder, Stream};
-use rustix::fs::{AtFlags, Mode, OFlags, RawDir, SeekFrom, openat, readlinkat_raw, seek, statat};
+use crate::words::Stream;
+use arrayvec::ArrayVec;
+use holders::OpenFds;
+use rustix::fs::{OFlags, RawDir, SeekFrom, seek};
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 /// What steps cost, in microseconds of an ordinary machine, and what a slice may cost per process of its budget. So a process
 /// with thousands of descriptors is looked at in several slices.
 const PER_PROCESS: usize = 3;
 const ASK_GROUP: usize = 3;
+const READ_STAT: usize = 8;
+const READ_ENVIRON: usize = 12;
 const OPEN_FDS: usize = 16;
 const LOOK_AT_FD: usize = 3;
 
@@ -35,6 +43,10 @@ struct Target {
     /// A leader that is not seen to end counts as a member; a number that was reaped means somebody else.
     leader: Leader,
     wants_members: bool,
+    /// When the leader began, if it has a cookie: an older process is not its descendant.
+    since: Option<u64>,
+    /// Who was a member before, sorted: one that has left the group, and thrown its environment away, still is.
+    known: Vec<(u32, u64)>,
     /// Inodes of the open streams' pipes.
     pipes: [Option<u64>; 2],
     /// How many were found.
@@ -42,16 +54,16 @@ struct Target {
     holders: usize,
 }
 
-/// A process whose descriptors are being looked at.
-#[derive(Debug)]
-struct OpenFds {
-    pid: u32,
-    dir: OwnedFd,
-    seen_any: bool,
-    /// Its main thread's list was empty, and this is another thread's.
-    is_threads: bool,
-    /// Target and streams found so far.
-    hits: Vec<(usize, [bool; 2])>,
+impl Target {
+    /// One more member. `false` if there are too many.
+    fn note(&mut self, member: Member, found: &mut Vec<Found>) -> bool {
+        if self.members >= limits::MEMBERS {
+            return false;
+        }
+        self.members += 1;
+        found.push(Found::Member(self.token, member));
+        true
+    }
 }
 
 /// What a look goes through.
@@ -71,6 +83,10 @@ struct Look {
     targets: Vec<Target>,
     /// (group, target), sorted.
     groups: Vec<(u32, usize)>,
+    /// (process, target) of those who are in a cgroup, sorted.
+    cgroups: Vec<(u32, usize)>,
+    /// The earliest beginning of a leader with a cookie, if there is one.
+    cookies_since: Option<u64>,
     /// (inode, target, stream), sorted.
     inodes: Vec<(u64, usize, Stream)>,
     /// Looked at in the first pass.
@@ -89,12 +105,25 @@ pub(crate) struct Scanner {
     proc: Result<Proc, Errno>,
     look: Option<Look>,
     buffer: Box<[MaybeUninit<u8>]>,
+    outside: Outside,
+    /// Zombies that this process has inherited, and whose members they were: number and start time.
+    zombies: Vec<(u32, u64)>,
+}
+
+/// How those outside the groups are found.
+#[derive(Debug)]
+struct Outside {
+    /// What the names of cookies begin with.
+    prefix: Vec<u8>,
+    orphans: Orphans,
 }
 
 impl Scanner {
     /// Opens /proc. Without one every look is empty and not complete.
-    pub(crate) fn new() -> Scanner {
-        Scanner { proc: Proc::open(), look: None, buffer: vec![MaybeUninit::uninit(); 4096].into_boxed_slice() }
+    pub(crate) fn new(prefix: &[u8], orphans: Orphans) -> Scanner {
+        let outside = Outside { prefix: prefix.to_vec(), orphans };
+        let buffer = vec![MaybeUninit::uninit(); 4096].into_boxed_slice();
+        Scanner { proc: Proc::open(), look: None, buffer, outside, zombies: Vec::new() }
     }
 
     /// As in a place without /proc.
@@ -106,6 +135,18 @@ impl Scanner {
     /// /proc, if it is of any use.
     pub(crate) fn proc(&self) -> Option<&Proc> {
         self.proc.as_ref().ok()
+    }
+
+    /// Reaps inherited zombies that were found: each through a descriptor that was opened before it was asked who it is.
+    pub(crate) fn reap(&mut self) {
+        let Ok(proc) = &self.proc else { return };
+        for (pid, start) in self.zombies.drain(..) {
+            if let Ok(fd) = pidfd::open(pid)
+                && proc.stat(pid).is_ok_and(|stat| stat.start == start && !stat.is_alive())
+            {
+                pidfd::reap(fd.as_fd());
+            }
+        }
     }
 
     /// One slice.
@@ -123,7 +164,8 @@ impl Scanner {
         };
         let mut left = scan.budget.max(1) * PER_PROCESS;
         loop {
-            match look.step(proc, &mut self.buffer, &mut scan.found) {
+            let from = From { proc, table, outside: &self.outside, zombies: &mut self.zombies };
+            match look.step(from, &mut self.buffer, &mut scan.found) {
                 Some(cost) if cost < left => left -= cost,
                 Some(_) => {
                     self.look = Some(look);
@@ -135,10 +177,19 @@ impl Scanner {
     }
 }
 
+/// What one step looks at.
+struct From<'a> {
+    proc: &'a Proc,
+    table: &'a Table,
+    outside: &'a Outside,
+    zombies: &'a mut Vec<(u32, u64)>,
+}
+
 impl Look {
     fn new(scan: &Scan, table: &Table, proc: &Proc) -> Option<Look> {
         seek(proc.dir(), SeekFrom::Start(0)).ok()?;
         let mut targets: Vec<Target> = Vec::with_capacity(scan.members.len() + scan.holders.len());
+        let (mut cgroups, mut complete) = (Vec::new(), !proc.hides());
         let wanted = scan.members.iter().map(|t| (t, true)).chain(scan.holders.iter().map(|t| (t, false)));
         for (token, wants_members) in wanted {
             // Stale: nobody waits for it.
@@ -150,12 +201,28 @@ impl Look {
                     pipes[stream.index()] = reader.and_then(|r| rustix::fs::fstat(&r.fd).ok()).map(|s| s.st_ino);
                 }
             }
+            let (mut since, mut known) = (None, Vec::new());
+            match row.contained.as_deref().filter(|_| wants_members) {
+                Some(Contained::Cookie(cookie)) => {
+                    since = Some(cookie.since);
+                    known.clone_from(&row.known);
+                    known.sort_unstable();
+                }
+                Some(Contained::Cgroup(cgroup)) => {
+                    let mut pids = Vec::new();
+                    complete &= cgroup.members(&mut pids);
+                    cgroups.extend(pids.into_iter().map(|pid| (pid, targets.len())));
+                }
+                None => {}
+            }
             targets.push(Target {
                 token: *token,
                 pid: row.pid,
                 session: row.session,
                 leader: row.leader,
                 wants_members,
+                since,
+                known,
                 pipes,
                 members: 0,
                 holders: 0,
@@ -166,8 +233,11 @@ impl Look {
         let each = |(n, t): (usize, &Target)| Stream::ALL.map(|s| t.pipes[s.index()].map(|inode| (inode, n, s)));
         let mut inodes: Vec<(u64, usize, Stream)> = targets.iter().enumerate().flat_map(each).flatten().collect();
         inodes.sort_unstable();
+        cgroups.sort_unstable();
         Some(Look {
             id: scan.id,
+            cgroups,
+            cookies_since: targets.iter().filter_map(|t| t.since).min(),
             pass: Pass::Groups,
             targets,
             groups,
@@ -176,18 +246,19 @@ impl Look {
             queue: Vec::with_capacity(256),
             fds: None,
             listed_all: false,
-            complete: !proc.hides(),
+            complete,
             now: clock::since_boot(),
         })
     }
 
     /// One step, and its cost; `None` when the look is over.
-    fn step(&mut self, proc: &Proc, buffer: &mut [MaybeUninit<u8>], found: &mut Vec<Found>) -> Option<usize> {
+    fn step(&mut self, from: From<'_>, buffer: &mut [MaybeUninit<u8>], found: &mut Vec<Found>) -> Option<usize> {
+        let proc = from.proc;
         if let Some(fds) = self.fds.take() {
             return Some(self.look_at_fds(proc, fds, buffer, found));
         }
         if let Some(pid) = self.queue.pop() {
-            return Some(self.look_at_process(proc, pid, found));
+            return Some(self.look_at_process(from, pid, found));
         }
         if !self.listed_all {
             return Some(self.list_more(proc, buffer));
@@ -219,23 +290,34 @@ impl Look {
         PER_PROCESS
     }
 
-    fn look_at_process(&mut self, proc: &Proc, pid: u32, found: &mut Vec<Found>) -> usize {
+    fn look_at_process(&mut self, mut from: From<'_>, pid: u32, found: &mut Vec<Found>) -> usize {
+        let proc = from.proc;
         match self.pass {
             Pass::Groups => {
                 let Some(group) = group_of(pid) else { return ASK_GROUP };
                 let begin = self.groups.partition_point(|(g, _)| *g < group);
-                let mut belongs = false;
+                let (mut belongs, mut cost) = (false, ASK_GROUP);
                 let mut at = begin;
                 while let Some((_, target)) = self.groups.get(at).copied().filter(|(g, _)| *g == group) {
                     belongs = true;
-                    self.note_member(proc, pid, target, found);
+                    self.note_member(&mut from, pid, target, found);
                     at += 1;
+                }
+                let begin = self.cgroups.partition_point(|(p, _)| *p < pid);
+                let in_cgroups: ArrayVec<usize, 4> =
+                    self.cgroups.iter().skip(begin).take_while(|(p, _)| *p == pid).map(|t| t.1).take(4).collect();
+                for target in in_cgroups {
+                    belongs = true;
+                    self.note_outside(proc, pid, target, found);
+                }
+                if self.cookies_since.is_some() {
+                    cost += self.look_for_cookie(from, pid, found);
                 }
                 if belongs && !self.inodes.is_empty() {
                     self.done.push(pid);
-                    return ASK_GROUP + self.open_fds(proc, pid);
+                    cost += self.open_fds(proc, pid);
                 }
-                ASK_GROUP
+                cost
             }
             Pass::Others if self.done.binary_search(&pid).is_ok() => 1,
             Pass::Others => self.open_fds(proc, pid),
@@ -243,7 +325,8 @@ impl Look {
     }
 
     /// It is in the group by number: is it a living member of it?
-    fn note_member(&mut self, proc: &Proc, pid: u32, target: usize, found: &mut Vec<Found>) {
+    fn note_member(&mut self, from: &mut From<'_>, pid: u32, target: usize, found: &mut Vec<Found>) {
+        let proc = from.proc;
         let Some(target) = self.targets.get_mut(target).filter(|t| t.wants_members) else { return };
         if pid == target.pid && target.leader != Leader::Running {
             return;
@@ -255,86 +338,78 @@ impl Look {
                 return;
             }
         };
-        if !is_of(&stat, target.pid, target.session, target.leader) || !stat.is_alive() {
+        if !is_of(&stat, target.pid, target.session, target.leader) {
             return;
         }
-        if target.members >= limits::MEMBERS {
-            self.complete = false;
+        if stat.is_alive() {
+            self.complete &= target.note(stat.member(pid, self.now, proc.ticks()), found);
+        } else if from.outside.orphans != Orphans::Leave && stat.parent == std::process::id() && pid != target.pid {
+            from.zombies.push((pid, stat.start));
+        }
+    }
+
+    /// It is a member whatever its group is.
+    fn note_outside(&mut self, proc: &Proc, pid: u32, target: usize, found: &mut Vec<Found>) {
+        let Some(target) = self.targets.get_mut(target) else { return };
+        if pid == target.pid && target.leader != Leader::Running {
             return;
         }
-        target.members += 1;
-        found.push(Found::Member(target.token, stat.member(pid, self.now, proc.ticks())));
+        match proc.stat(pid) {
+            Ok(stat) if stat.group == target.pid || !stat.is_alive() => {}
+            Ok(stat) => self.complete &= target.note(stat.member(pid, self.now, proc.ticks()), found),
+            Err(e) => self.complete &= is_gone(e),
+        }
     }
 
-    fn open_fds(&mut self, proc: &Proc, pid: u32) -> usize {
-        // The host's own ends are no news, and leaders are told apart from holders.
-        let is_leader = |t: &Target| t.pid == pid && t.leader != Leader::Gone && !t.wants_members;
-        if pid == std::process::id() || self.targets.iter().all(is_leader) {
-            return 1;
+    /// Does it have the cookie of somebody it is looked for by? Costs a read of its environment, unless it is older than all of them.
+    fn look_for_cookie(&mut self, from: From<'_>, pid: u32, found: &mut Vec<Found>) -> usize {
+        let From { proc, table, outside, zombies } = from;
+        if pid == std::process::id() {
+            return 0;
         }
-        match openat(proc.dir(), Path::new(format_args!("{pid}/fd")).as_c_str(), DIR, Mode::empty()) {
-            Ok(dir) => self.fds = Some(OpenFds { pid, dir, seen_any: false, is_threads: false, hits: Vec::new() }),
-            Err(e) if is_gone(e.into()) => {}
-            // Refused: another user's. A thread of the kernel has none to refuse.
-            Err(_) => self.complete = self.complete && proc.stat(pid).is_ok_and(|stat| stat.is_kernel_thread()),
-        }
-        OPEN_FDS
-    }
-
-    /// One getdents of a process's descriptors.
-    fn look_at_fds(&mut self, proc: &Proc, mut fds: OpenFds, buffer: &mut [MaybeUninit<u8>], found: &mut Vec<Found>) -> usize {
-        let mut cost = 1;
-        let mut is_over = false;
-        let most = buffer.len().min(1024);
-        let mut entries = RawDir::new(fds.dir.as_fd(), buffer.get_mut(..most).unwrap_or_default());
-        loop {
-            match entries.next() {
-                None => is_over = true,
-                Some(Err(rustix::io::Errno::INTR)) => {}
-                Some(Err(e)) => {
-                    self.complete &= is_gone(e.into());
-                    is_over = true;
-                }
-                Some(Ok(entry)) if number(entry.file_name()).is_some() => {
-                    fds.seen_any = true;
-                    cost += LOOK_AT_FD;
-                    look_at_fd(&self.inodes, fds.dir.as_fd(), entry.file_name(), &mut fds.hits);
-                }
-                // `.` and `..`
-                Some(Ok(_)) => {}
+        let stat = match proc.stat(pid) {
+            Ok(stat) => stat,
+            Err(e) => {
+                self.complete &= is_gone(e);
+                return READ_STAT;
             }
-            if is_over || entries.is_buffer_empty() {
-                break;
-            }
+        };
+        if self.cookies_since.is_none_or(|since| stat.start < since) || stat.is_kernel_thread() {
+            return READ_STAT;
         }
-        if !is_over {
-            self.fds = Some(fds);
-        } else if fds.seen_any || fds.is_threads {
-            self.note_holder(proc, &fds, found);
-        } else {
-            cost += OPEN_FDS;
-            self.fds = open_threads_fds(proc, fds.pid);
-        }
-        cost
-    }
-
-    fn note_holder(&mut self, proc: &Proc, fds: &OpenFds, found: &mut Vec<Found>) {
-        let mut comm = None;
-        for (target, streams) in &fds.hits {
-            let Some(target) = self.targets.get_mut(*target) else { continue };
-            if target.pid == fds.pid && target.leader != Leader::Gone {
-                continue;
+        let is_childs = stat.parent == std::process::id() && !table.iter().any(|row| row.pid == pid && row.leader != Leader::Gone);
+        let one = (pid, stat.start);
+        let was = |target: &Target| target.since.is_some() && target.known.binary_search(&one).is_ok();
+        let known = self.targets.iter().position(was);
+        if !stat.is_alive() {
+            if known.is_some() && is_childs && outside.orphans != Orphans::Leave {
+                zombies.push(one);
             }
-            if target.holders >= limits::HOLDERS {
+            return READ_STAT;
+        }
+        let by_cookie = match known {
+            Some(_) => known,
+            // It would have to wait for the lock that the process may sleep with.
+            None if stat.state == 'D' => {
                 self.complete = false;
-                continue;
+                None
             }
-            target.holders += 1;
-            // A holder that ended meanwhile holds nothing any more.
-            let Some(comm) = comm.get_or_insert_with(|| proc.stat(fds.pid).ok().map(|stat| stat.comm)) else { continue };
-            let held = Stream::ALL.into_iter().filter(|s| streams[s.index()]).collect();
-            found.push(Found::Holder(target.token, Holder::new(fds.pid, comm.clone(), held)));
+            None => match proc.variable_after(pid, &outside.prefix) {
+                Ok(id) => self.targets.iter().position(|t| t.since.is_some() && Some(t.token.sequence()) == id),
+                // Gone, or not for us to read.
+                Err(_) => None,
+            },
+        };
+        let adopted = || self.targets.iter().position(|t| t.since.is_some_and(|since| since <= stat.start));
+        let target = by_cookie.or_else(|| if outside.orphans == Orphans::Adopt && is_childs { adopted() } else { None });
+        if let Some(target) = target.and_then(|target| self.targets.get_mut(target))
+            && !(pid == target.pid && target.leader != Leader::Running)
+            // Those were noted already.
+            && !is_of(&stat, target.pid, target.session, target.leader)
+        {
+            self.complete &= target.note(stat.member(pid, self.now, proc.ticks()), found);
         }
+        READ_STAT + READ_ENVIRON
     }
 }
 
@@ -344,51 +419,6 @@ const DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXE
 /// lead a group of that number, whose members are not ours.
 pub(crate) fn is_of(stat: &Stat, group: u32, session: u32, leader: Leader) -> bool {
     stat.group == group && stat.session == session && (leader != Leader::Gone || group_of(group).is_none())
-}
-
-/// The main thread of a process may have ended while others go on with the descriptors: then it shows none.
-fn open_threads_fds(proc: &Proc, pid: u32) -> Option<OpenFds> {
-    if !proc.stat(pid).is_ok_and(|stat| stat.state == 'Z' && stat.is_alive()) {
-        return None;
-    }
-    let tasks = openat(proc.dir(), Path::new(format_args!("{pid}/task")).as_c_str(), DIR, Mode::empty()).ok()?;
-    let mut buffer = [MaybeUninit::uninit(); 512];
-    let mut entries = RawDir::new(tasks.as_fd(), &mut buffer);
-    let other = loop {
-        match entries.next()?.ok().and_then(|entry| number(entry.file_name())) {
-            Some(tid) if tid != pid => break tid,
-            _ => {}
-        }
-    };
-    let dir = openat(proc.dir(), Path::new(format_args!("{pid}/task/{other}/fd")).as_c_str(), DIR, Mode::empty()).ok()?;
-    Some(OpenFds { pid, dir, seen_any: false, is_threads: true, hits: Vec::new() })
-}
-
-/// Is this descriptor the write end of a pipe that is looked for?
-fn look_at_fd(inodes: &[(u64, usize, Stream)], dir: BorrowedFd<'_>, name: &CStr, hits: &mut Vec<(usize, [bool; 2])>) {
-    let mut buffer = [MaybeUninit::uninit(); 40];
-    let Ok((link, _)) = readlinkat_raw(dir, name, &mut buffer) else { return };
-    let Some(inode) = pipe_inode(link) else { return };
-    let begin = inodes.partition_point(|(i, ..)| *i < inode);
-    for (_, target, stream) in inodes.iter().skip(begin).take_while(|(i, ..)| *i == inode) {
-        // The mode of the link says how it is open (proc_pid_fd(5)): a read end keeps nobody waiting.
-        if !statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|s| s.st_mode & 0o200 != 0) {
-            return;
-        }
-        match hits.iter_mut().find(|(t, _)| t == target) {
-            Some((_, streams)) => streams[stream.index()] = true,
-            None => {
-                let mut streams = [false; 2];
-                streams[stream.index()] = true;
-                hits.push((*target, streams));
-            }
-        }
-    }
-}
-
-fn pipe_inode(link: &[u8]) -> Option<u64> {
-    let inode = link.strip_prefix(b"pipe:[")?.strip_suffix(b"]")?;
-    std::str::from_utf8(inode).ok()?.parse().ok()
 }
 
 fn number(name: &CStr) -> Option<u32> {

@@ -1,5 +1,7 @@
 //! A spawn, and how it goes. What can run out is taken before the child exists.
 
+use super::cgroup::Cgroup;
+use super::contain::Contained;
 use super::ends::Ends;
 use super::epoll::Key;
 use super::pidfd::{self, ChildName, To, Waited, wait_child};
@@ -32,18 +34,26 @@ impl Linux {
         }
         let mut ends = Ends::make(plan, &mut self.null)?;
         let host_peak = pidfd::own_peak();
-        let started = self.register(&ends, generation).and_then(|()| self.spawner.launch(plan, ends.child));
+        let mut contained = self.ids.make(&plan.contain, generation.sequence())?;
+        let inside = contained.as_deref().map(Contained::inside).unwrap_or_default();
+        let started = self.register(&ends, inside.cgroup, generation).and_then(|()| self.spawner.launch(plan, ends.child, inside));
         // The child has its own by now, or there is none.
         ends.childs = [None, None, None];
         let launched = match started {
             Ok(launched) => launched,
             Err(e) => {
-                self.unregister(&ends);
+                self.unregister(&ends, inside.cgroup);
+                if let Some(cgroup) = inside.cgroup {
+                    cgroup.remove();
+                }
                 return Err(e);
             }
         };
         let Launched { pid, pidfd, pending, started_at, way } = launched;
         tracing::debug!(pid, ?way, "made a child");
+        if let (Some(Contained::Cookie(cookie)), Some(proc)) = (contained.as_deref_mut(), self.scanner.proc()) {
+            cookie.since = proc.stat(pid).map_or(0, |stat| stat.start);
+        }
         let readers = ends.readers.each_mut().map(|fd| fd.take().map(|fd| Reader { fd, hung_up: false }));
         let row = Row {
             sequence: generation.sequence(),
@@ -59,6 +69,7 @@ impl Linux {
             stdin: ends.feed.take(),
             watched: Vec::new(),
             known: Vec::new(),
+            contained,
         };
         self.adopt(row, generation)?;
         let [stdin, stdout, stderr] = ends.raw;
@@ -122,6 +133,7 @@ impl Linux {
             pending.wait(Some(REAP_WITHIN));
             self.spawner.recycle(pending);
         }
+        let contained = row.contained.take();
         let name = ChildName { pid: row.pid, pidfd: row.pidfd.as_ref().map(AsFd::as_fd) };
         let end = clock::instant() + REAP_WITHIN;
         while killed.is_ok() && wait_child(name, true) == Waited::NotYet {
@@ -132,18 +144,26 @@ impl Linux {
             }
             std::thread::yield_now();
         }
+        if let Some(cgroup) = contained.as_deref().and_then(Contained::cgroup) {
+            cgroup.remove();
+        }
     }
 
     /// Watches our ends before there is anybody at the other ends. On an error nothing is watched.
-    fn register(&self, ends: &Ends, generation: Token) -> Result<(), SpawnError> {
-        let registered = self.register_each(ends, generation);
+    fn register(&self, ends: &Ends, cgroup: Option<&Cgroup>, generation: Token) -> Result<(), SpawnError> {
+        let registered = self.register_each(ends, cgroup, generation);
         if registered.is_err() {
-            self.unregister(ends);
+            self.unregister(ends, cgroup);
         }
         registered.map_err(|e| SpawnError::new(Step::Register, e))
     }
 
-    fn register_each(&self, ends: &Ends, generation: Token) -> Result<(), Errno> {
+    fn register_each(&self, ends: &Ends, cgroup: Option<&Cgroup>, generation: Token) -> Result<(), Errno> {
+        if let Some(cgroup) = cgroup {
+            // Read once, so that only what changes from now on is told.
+            let _ = cgroup.is_populated();
+            self.epoll.add_urgent(cgroup.events(), Key::Token(generation.with(What::Cgroup)))?;
+        }
         for (stream, fd) in Stream::ALL.iter().zip(&ends.readers) {
             if let Some(fd) = fd {
                 self.epoll.add_reader(fd.as_fd(), Key::Token(generation.with(What::Output(*stream))))?;
@@ -155,7 +175,10 @@ impl Linux {
         }
     }
 
-    fn unregister(&self, ends: &Ends) {
+    fn unregister(&self, ends: &Ends, cgroup: Option<&Cgroup>) {
+        if let Some(cgroup) = cgroup {
+            self.epoll.remove(cgroup.events());
+        }
         for fd in ends.readers.iter().flatten().chain(&ends.feed) {
             self.epoll.remove(fd.as_fd());
         }

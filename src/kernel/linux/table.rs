@@ -1,5 +1,7 @@
 //! The table: slot -> what the kernel object has of a generation. The sequence in a token decides whether it is still meant.
 
+use super::cgroup::Cgroup;
+use super::contain::Contained;
 use super::epoll::Epoll;
 use super::pidfd::ChildName;
 use crate::error::SpawnError;
@@ -79,8 +81,11 @@ pub(crate) struct Row {
     pub stdin: Option<OwnedFd>,
     /// Members in the poll set, by place.
     pub watched: Vec<(u8, OwnedFd)>,
-    /// Members that the last whole scan has found, number and start time: the way to them where the group flag is missing.
+    /// Members that the last whole scan has found, number and start time: the way to them where the group flag is missing, or where
+    /// they can be outside the group.
     pub known: Vec<(u32, u64)>,
+    /// What it is contained by, beside its group.
+    pub contained: Option<Box<Contained>>,
 }
 
 impl Row {
@@ -97,16 +102,17 @@ impl Row {
         self.watch = ExitWatch::Over;
     }
 
-    /// Closes the place of a watched member. `false` if it was empty.
-    pub(crate) fn unwatch_member(&mut self, place: u8, epoll: &Epoll) -> bool {
-        match self.watched.iter().position(|(p, _)| *p == place) {
-            Some(at) => {
-                let (_, fd) = self.watched.swap_remove(at);
-                epoll.remove(fd.as_fd());
-                true
-            }
-            None => false,
-        }
+    /// Gives up the place of a watched member. `None` if it was empty.
+    pub(crate) fn unwatch_member(&mut self, place: u8, epoll: &Epoll) -> Option<OwnedFd> {
+        let at = self.watched.iter().position(|(p, _)| *p == place)?;
+        let (_, fd) = self.watched.swap_remove(at);
+        epoll.remove(fd.as_fd());
+        Some(fd)
+    }
+
+    /// The cgroup, if it has one.
+    pub(crate) fn cgroup(&self) -> Option<&Cgroup> {
+        self.contained.as_deref().and_then(Contained::cgroup)
     }
 
     /// Takes everything of it out of the poll set. What is closed afterwards is closed for good, whoever has a copy.
@@ -114,6 +120,9 @@ impl Row {
         self.unwatch_exit(epoll);
         for (_, fd) in self.watched.drain(..) {
             epoll.remove(fd.as_fd());
+        }
+        if let Some(cgroup) = self.cgroup() {
+            epoll.remove(cgroup.events());
         }
         for fd in self.readers.iter().flatten().map(|reader| &reader.fd).chain(&self.stdin) {
             epoll.remove(fd.as_fd());

@@ -1,15 +1,16 @@
 //! Waiting, and the order of what is told: outcomes before exits before bytes.
 
-use super::Linux;
 use super::epoll::{Key, Ready};
 use super::sigchld::Sigchld;
 use super::start::is_born;
 use super::table::{Birth, ExitWatch, Row};
+use super::{Linux, Orphans, pidfd};
 use crate::kernel::{Notice, Notices, Until, WaitError};
 use crate::limits;
 use crate::time::Ns;
 use crate::token::What;
 use std::collections::VecDeque;
+use std::os::fd::AsFd;
 
 /// How long an exit or a byte may wait for its outcome. The kernel zeroes the tid word before it tells of the end, so the outcome is
 /// there; this bounds the damage of one that does not keep to that.
@@ -37,7 +38,9 @@ impl Linux {
             let timeout = self.timeout(end, out);
             // A signal is `Ok` with what there was before it.
             let whole = self.epoll.wait(timeout).map_err(WaitError::Failed)?;
-            self.take_ready(out);
+            if self.take_ready(out) {
+                self.reap_strangers();
+            }
             self.look_at_births(out);
             self.ask_children();
             self.give_owed(out);
@@ -121,9 +124,10 @@ impl Linux {
         }
     }
 
-    /// Turns what the poll set has found into notices.
-    fn take_ready(&mut self, out: &mut Notices) {
-        let Linux { epoll, table, spawner, under_way, sigchld, lingering, owed, .. } = self;
+    /// Turns what the poll set has found into notices; says whether SIGCHLD has come.
+    fn take_ready(&mut self, out: &mut Notices) -> bool {
+        let mut has_sigchld = false;
+        let Linux { epoll, table, spawner, under_way, sigchld, lingering, owed, orphans, .. } = self;
         let places = table.places();
         lingering.begin();
         for Ready { key, hung_up } in epoll.ready() {
@@ -134,6 +138,7 @@ impl Linux {
                     continue;
                 }
                 Key::Sigchld => {
+                    has_sigchld = true;
                     if let Some(sigchld) = sigchld {
                         sigchld.hint(places);
                         lingering.ask_leaders(epoll);
@@ -160,8 +165,17 @@ impl Linux {
                 What::Exit => Notice::Exit(token),
                 What::Stdin => Notice::Writable(token),
                 // A pidfd is ready twice, at the end and at the reaping: once is enough.
-                What::Member(place) if row.unwatch_member(place, epoll) => Notice::MemberGone(token),
-                What::Member(_) | What::Spawn | What::Cgroup | What::Wake => continue,
+                What::Member(place) => match row.unwatch_member(place, epoll) {
+                    Some(member) => {
+                        if *orphans != Orphans::Leave {
+                            pidfd::reap(member.as_fd());
+                        }
+                        Notice::MemberGone(token)
+                    }
+                    None => continue,
+                },
+                What::Cgroup => Notice::CgroupChanged(token),
+                What::Spawn | What::Wake => continue,
             };
             if matches!(notice, Notice::Exit(_) | Notice::Readable(_)) {
                 let spawn = token.with(What::Spawn);
@@ -175,6 +189,7 @@ impl Linux {
             }
             give(out, owed, notice);
         }
+        has_sigchld
     }
 
     /// The SIGCHLD way: asks the next children of a round, at most [`limits::SWEEP_CHILDREN`].

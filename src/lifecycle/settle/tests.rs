@@ -190,7 +190,7 @@ fn members_that_die_of_a_stops_ladder_are_none_and_those_that_needed_kill_are_te
         let _ = rig.feed(Input::Probed(Probe::Alive));
         let _ = rig.feed(Input::Members(&[member(1)], true));
         if needs_kill {
-            let _ = rig.due(Timer::StopGrace);
+            let _ = rig.grace_over(1);
             let _ = rig.feed(Input::Signalled(Signalled::Sent));
         }
         let _ = group_ends(&mut rig);
@@ -202,7 +202,7 @@ fn members_that_die_of_a_stops_ladder_are_none_and_those_that_needed_kill_are_te
 fn what_cannot_be_ended_is_stuck() {
     let mut rig = waiting(policy());
     let _ = rig.due(Timer::BackgroundWait);
-    let _ = rig.due(Timer::StopGrace);
+    let _ = rig.grace_over(7);
     let _ = rig.feed(Input::Signalled(Signalled::Sent));
     let _ = rig.due(Timer::StuckAfter);
     let effects = rig.feed(Input::Members(&[member(7)], true));
@@ -223,4 +223,25 @@ fn settled_is_told_after_the_verdict_though_it_was_known_before() {
     let mut rig = Rig::exited(policy());
     assert_eq!(told(&rig.feed(Input::Probed(Probe::Empty))), []);
     assert_eq!(told(&rig.end_streams()), [Happening::Drained { warn: false }, Happening::Settled, Happening::Closed]);
+}
+
+#[test]
+fn who_needed_kill_together_with_the_leader_is_listed_and_the_leader_is_not() {
+    for with_member in [false, true] {
+        let mut life = crate::lifecycle::Life::new(policy(), [false, false], false, true).led_by(5);
+        let mut feed = |now, input| life.handle(Ns::from_millis(now), input).to_vec();
+        let _ = feed(0, Input::Started);
+        let _ = feed(0, Input::Stop(policy().stop, StopReason::Request));
+        let _ = feed(0, Input::Signalled(Signalled::Sent));
+        let _ = feed(30, Input::Due(Timer::StopGrace));
+        let all = [member(5), member(9)];
+        let effects = feed(31, Input::Members(if with_member { &all } else { &all[..1] }, true));
+        assert!(effects.contains(&Effect::Signal(Signal::KILL)));
+        let _ = feed(31, Input::Signalled(Signalled::Sent));
+        let _ = feed(32, Input::Exit(code(0)));
+        let _ = feed(32, Input::Probed(Probe::Empty));
+        let settled = life.settled(Ns::MAX, ContainedBy::Group).expect("settled");
+        assert_eq!(settled.state, if with_member { SettledAs::Terminated } else { SettledAs::None });
+        assert_eq!(settled.processes, if with_member { vec![member(9).who] } else { vec![] });
+    }
 }

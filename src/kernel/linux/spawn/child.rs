@@ -9,7 +9,7 @@
 
 use super::host;
 use super::moves::{Move, Moves};
-use super::prepare::{Prepared, bit};
+use super::prepare::{Prepared, Strings, bit};
 use super::stack::{HEAD, Shared};
 use super::syscall::{Answer, call};
 use crate::error::Errno;
@@ -44,11 +44,13 @@ pub(super) enum Stage {
     Find,
     /// execve(2); `item` is the candidate.
     Exec,
+    /// Writing to cgroup.procs.
+    Cgroup,
 }
 
 impl Stage {
     /// All of them.
-    pub(super) const ALL: [Stage; 10] = [
+    pub(super) const ALL: [Stage; 11] = [
         Stage::Group,
         Stage::Terminal,
         Stage::Close,
@@ -59,6 +61,7 @@ impl Stage {
         Stage::Death,
         Stage::Find,
         Stage::Exec,
+        Stage::Cgroup,
     ];
 }
 
@@ -81,6 +84,10 @@ pub(super) struct Job {
     pub close_range: bool,
     /// Write end of the pipe that tells how it went, where memory is not shared; -1 for none.
     pub status: RawFd,
+    /// Its variables, where they are not the plan's alone: what they point to is kept by `prepared`.
+    pub env: Option<Strings>,
+    /// The host's `cgroup.procs` of the cgroup that the child enters; -1 for none, or where it was born into it.
+    pub cgroup: RawFd,
     /// The words at the end of the stack.
     pub shared: NonNull<Shared>,
 }
@@ -125,14 +132,19 @@ fn steps(job: &Job, shared: &Shared, status: &mut RawFd) -> Done {
     let plan = &*job.prepared;
     dispositions(if job.cleared { ignored(job.mirror) } else { ALL }, plan.ignore);
     sys(libc::SYS_setpgid, [0; 5]).map_err(at(Stage::Group, 0))?;
+    if job.cgroup >= 0 {
+        let own = b"0";
+        sys(libc::SYS_write, [job.cgroup as usize, own.as_ptr() as usize, own.len(), 0, 0]).map_err(at(Stage::Cgroup, 0))?;
+    }
     if plan.foreground {
         // SIGTTOU is blocked, so a group in the background may do this.
         let group = sys(libc::SYS_getpid, [0; 5]).map_err(at(Stage::Terminal, 0))? as c_int;
         sys(libc::SYS_ioctl, [0, libc::TIOCSPGRP as usize, std::ptr::from_ref(&group) as usize, 0, 0]).map_err(at(Stage::Terminal, 0))?;
     }
     if let Some(first) = job.unshare {
-        let flags = libc::CLOSE_RANGE_UNSHARE as usize;
-        sys(libc::SYS_close_range, [first as usize, u32::MAX as usize, flags, 0, 0]).map_err(at(Stage::Close, 0))?;
+        let small = sys(libc::SYS_close_range, [first as usize, u32::MAX as usize, libc::CLOSE_RANGE_UNSHARE as usize, 0, 0]);
+        // A filter may know close_range without this flag: a copy of the whole table will do.
+        small.or_else(|_| sys(libc::SYS_unshare, [libc::CLONE_FILES as usize, 0, 0, 0, 0])).map_err(at(Stage::Close, 0))?;
         shared.own_table.store(1, Ordering::Release);
     }
     if *status >= 0 {
@@ -162,7 +174,7 @@ fn steps(job: &Job, shared: &Shared, status: &mut RawFd) -> Done {
     }
     let mask = std::ptr::from_ref(&plan.block) as usize;
     let _ = sys(libc::SYS_rt_sigprocmask, [libc::SIG_SETMASK as usize, mask, 0, size_of::<u64>(), 0]);
-    Err(execute(plan, shared))
+    Err(execute(plan, job.env.as_ref().unwrap_or(&plan.env), shared))
 }
 
 /// The one place where the child's calls are made.
@@ -336,10 +348,10 @@ fn user(plan: &Prepared) -> Done {
 }
 
 /// Tries the candidates as execvp(3) does: what is not there is passed over, what may not be executed is remembered.
-fn execute(plan: &Prepared, shared: &Shared) -> Fault {
+fn execute(plan: &Prepared, env: &Strings, shared: &Shared) -> Fault {
     let mut denied = None;
     for (place, path) in (0..).zip(&plan.candidates) {
-        let errno = match sys(libc::SYS_execve, [path.as_ptr() as usize, plan.args.as_ptr() as usize, plan.env.as_ptr() as usize, 0, 0]) {
+        let errno = match sys(libc::SYS_execve, [path.as_ptr() as usize, plan.args.as_ptr() as usize, env.as_ptr() as usize, 0, 0]) {
             Err(errno) => errno,
             // It does not return when it succeeds.
             Ok(_) => Errno::from_raw(libc::EIO),

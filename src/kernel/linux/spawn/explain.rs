@@ -37,6 +37,7 @@ pub(super) fn error(shared: &Shared, plan: &Prepared) -> Option<SpawnError> {
         Stage::Death => SpawnError::new(Step::Group, errno).because("the signal at the parent's death"),
         Stage::Find => SpawnError::new(Step::Find, errno).at(&plan.program),
         Stage::Exec => exec(errno, item, shared, plan),
+        Stage::Cgroup => SpawnError::new(Step::Cgroup, errno).because("the child could not enter it by cgroup.procs"),
     })
 }
 

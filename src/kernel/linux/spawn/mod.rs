@@ -37,6 +37,7 @@ pub(crate) use moves::ChildEnd;
 pub(crate) use pending::Pending;
 
 use crate::error::{Errno, SpawnError, Step};
+use crate::kernel::linux::cgroup::Cgroup;
 use crate::kernel::linux::clock;
 use crate::kernel::plan::Plan;
 use crate::limits;
@@ -47,6 +48,7 @@ use moves::Moves;
 use prepare::Prepared;
 use rustix::process::Pid;
 use stack::{Shared, Stack};
+use std::ffi::CStr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -56,6 +58,8 @@ use syscall::CloneArgs;
 
 /// clone3's own flag (Linux 5.5): handled signals get their default action.
 const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
+/// clone3's own flag (Linux 5.7): the child is born into the cgroup of a descriptor.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// What a spawner may use: what was found when the loop was built, and what the host has asked for.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +74,18 @@ pub(crate) struct SpawnOptions {
     pub close_range: bool,
 }
 
+/// The clone itself was refused, which may have been the way's fault; or a step before it.
+enum Refused {
+    Clone(Errno),
+    Step(SpawnError),
+}
+
+impl From<SpawnError> for Refused {
+    fn from(error: SpawnError) -> Refused {
+        Refused::Step(error)
+    }
+}
+
 /// How a child was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum SpawnWay {
@@ -81,6 +97,15 @@ pub(crate) enum SpawnWay {
     /// clone with CLONE_VFORK and a copy of the memory: the child changes its user. In shared memory that would make the host
     /// undumpable, and if it did not, the new user's processes could get at the host's memory through the child.
     Fork,
+}
+
+/// What a child is contained by, beside its group.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Inside<'a> {
+    /// A variable, `NAME=value`, that it gets before all others.
+    pub variable: Option<&'a CStr>,
+    /// The cgroup that it is born into, or enters before exec.
+    pub cgroup: Option<&'a Cgroup>,
 }
 
 /// A child that exists and leads a group of its own.
@@ -105,25 +130,52 @@ pub(crate) struct Spawner {
     mirror: Mirror,
     pool: Vec<Stack>,
     lanes: Lanes,
+    /// Given up before their outcome was known: a child still uses their memory.
+    given_up: Vec<Pending>,
 }
 
 impl Spawner {
     pub(crate) fn new(options: SpawnOptions) -> Spawner {
-        Spawner { options, mirror: Mirror::new(), pool: Vec::with_capacity(limits::SPAWN_STACKS), lanes: Lanes::default() }
+        let pool = Vec::with_capacity(limits::SPAWN_STACKS);
+        Spawner { options, mirror: Mirror::new(), pool, lanes: Lanes::default(), given_up: Vec::new() }
     }
 
     /// Makes a child of this plan. It exists, and its group does, when this returns; how it goes is told by [`Launched::pending`].
     ///
     /// `ends` are the host's descriptors that become 0, 1 and 2: close-on-exec, the caller's to close afterwards, in any case.
     /// After an error nothing is left.
-    pub(crate) fn launch(&mut self, plan: &Arc<Plan>, ends: [ChildEnd; 3]) -> Result<Launched, SpawnError> {
+    pub(crate) fn launch(&mut self, plan: &Arc<Plan>, ends: [ChildEnd; 3], inside: Inside<'_>) -> Result<Launched, SpawnError> {
         let prepared = Prepared::of(plan)?;
+        self.collect();
         let host = self.mirror.look();
         let way = self.way(&prepared, host);
+        let launched = match self.launch_so(way, &prepared, host, (ends, inside)) {
+            // An old kernel, or a filter: clone with CLONE_VFORK from now on. EINVAL: clone3 without CLONE_CLEAR_SIGHAND, or without
+            // CLONE_INTO_CGROUP.
+            Err(Refused::Clone(e)) if way == SpawnWay::Free && matches!(e.raw(), libc::ENOSYS | libc::EPERM | libc::EINVAL) => {
+                self.options.clone3 &= inside.cgroup.is_some() && e.raw() == libc::EINVAL;
+                self.launch_so(SpawnWay::Vfork, &prepared, host, (ends, inside))
+            }
+            launched => launched,
+        };
+        launched.map_err(|refused| match (refused, inside.cgroup) {
+            (Refused::Step(error), _) => error,
+            (Refused::Clone(e), Some(cgroup)) if !matches!(e.raw(), libc::EAGAIN | libc::ENOMEM) => cgroup.explain(e),
+            (Refused::Clone(e), _) => SpawnError::new(Step::Clone, e),
+        })
+    }
+
+    fn launch_so(
+        &mut self,
+        way: SpawnWay,
+        prepared: &Arc<Prepared>,
+        host: Host,
+        (ends, inside): ([ChildEnd; 3], Inside<'_>),
+    ) -> Result<Launched, Refused> {
         let no_memory = |errno| SpawnError::new(Step::Clone, errno);
         let stack = self.pool.pop().map_or_else(Stack::new, Ok).map_err(no_memory)?;
         let status = status_pipe(way)?;
-        let mut lane = self.lane(way, &prepared, host);
+        let mut lane = self.lane(way, prepared, host);
         let placed = match &mut lane {
             Some((lane, _)) => lane.lend(ends).map_err(|errno| SpawnError::new(Step::Descriptors, errno))?,
             None => ends,
@@ -138,24 +190,19 @@ impl Spawner {
             status: status.as_ref().map_or(-1, |(_, write)| write.as_raw_fd()),
             shared: NonNull::from(stack.shared()),
             moves,
-            prepared,
+            env: inside.variable.map(|variable| prepared.env.after(variable)),
+            cgroup: inside.cgroup.filter(|_| way != SpawnWay::Free).map_or(-1, |cgroup| cgroup.procs().as_raw_fd()),
+            prepared: Arc::clone(prepared),
         });
         let pending = Pending::new(stack, job, lane.map(|(lane, _)| lane));
         let started_at = clock::wall();
-        let born = match self.born(way, &pending) {
-            // An old kernel, or a filter: clone with CLONE_VFORK from now on. EINVAL: clone3 without CLONE_CLEAR_SIGHAND.
-            Err(e) if way == SpawnWay::Free && matches!(e.raw(), libc::ENOSYS | libc::EPERM | libc::EINVAL) => {
-                self.options.clone3 = false;
-                self.abandon(pending);
-                return self.launch(plan, ends);
-            }
+        let (pid, pidfd) = match self.born(way, &pending, inside.cgroup) {
             Err(e) => {
                 self.abandon(pending);
-                return Err(SpawnError::new(Step::Clone, e));
+                return Err(Refused::Clone(e));
             }
             Ok(born) => born,
         };
-        let (pid, pidfd) = born;
         if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
             // The child does the same; who comes second gets an error that means nothing (EACCES after its exec).
             let _ = rustix::process::setpgid(Some(pid), Some(pid));
@@ -167,14 +214,26 @@ impl Spawner {
         Ok(Launched { pid, pidfd, pending, started_at, way })
     }
 
-    /// Gives the memory of a child that has left it to the next one. One that has not left it is leaked.
+    /// Gives the memory of a child to the next one: at once if the child has left it, or else when it has. What a child still uses
+    /// when the spawner itself is dropped is leaked.
     pub(crate) fn recycle(&mut self, pending: Pending) {
-        let Some((stack, lane)) = pending.into_parts() else { return };
+        let (stack, lane) = match pending.into_parts() {
+            Ok(parts) => parts,
+            Err(pending) => return self.given_up.push(pending),
+        };
         if self.pool.len() < limits::SPAWN_STACKS {
             self.pool.push(stack);
         }
         if let Some(lane) = lane {
             self.lanes.put(lane);
+        }
+    }
+
+    /// Takes back what was given up and is free by now: a memory load each.
+    fn collect(&mut self) {
+        while let Some(free) = self.given_up.iter().position(Pending::is_known) {
+            let pending = self.given_up.swap_remove(free);
+            self.recycle(pending);
         }
     }
 
@@ -201,7 +260,7 @@ impl Spawner {
     }
 
     /// The clone itself, with all signals blocked around it.
-    fn born(&self, way: SpawnWay, pending: &Pending) -> Result<(u32, Option<OwnedFd>), Errno> {
+    fn born(&self, way: SpawnWay, pending: &Pending, cgroup: Option<&Cgroup>) -> Result<(u32, Option<OwnedFd>), Errno> {
         pending.stack().arm();
         let (stack, stack_size) = pending.stack().range();
         let tid = std::ptr::from_ref(&pending.stack().shared().tid) as usize;
@@ -212,8 +271,10 @@ impl Spawner {
         let blocked = Blocked::new();
         let pid = if way == SpawnWay::Free {
             let table = if pending.job().unshare.is_some() { libc::CLONE_FILES } else { 0 };
-            let flags = (libc::CLONE_VM | libc::CLONE_CHILD_CLEARTID | table | pidfd_flag) as u64 | CLONE_CLEAR_SIGHAND;
-            let args = clone3_args(flags, [pidfd_to, tid, stack, stack_size]);
+            let into = if cgroup.is_some() { CLONE_INTO_CGROUP } else { 0 };
+            let flags = (libc::CLONE_VM | libc::CLONE_CHILD_CLEARTID | table | pidfd_flag) as u64 | CLONE_CLEAR_SIGHAND | into;
+            let mut args = clone3_args(flags, [pidfd_to, tid, stack, stack_size]);
+            args.cgroup = cgroup.and_then(|cgroup| u64::try_from(cgroup.dir().as_raw_fd()).ok()).unwrap_or(0);
             // SAFETY: stack, job and words are kept by `Pending` until the kernel has zeroed `tid`; `run` keeps the rules.
             unsafe { syscall::clone3(&args, child::run, job) }
         } else {

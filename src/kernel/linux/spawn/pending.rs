@@ -83,10 +83,10 @@ impl Pending {
         }
     }
 
-    /// Stack and lane, once the child has left them.
-    pub(super) fn into_parts(mut self) -> Option<(Stack, Option<Lane>)> {
+    /// Stack and lane, once the child has left them; itself if it has not.
+    pub(super) fn into_parts(mut self) -> Result<(Stack, Option<Lane>), Pending> {
         if !self.is_known() {
-            return None;
+            return Err(self);
         }
         if let Some(lane) = self.lane.as_mut() {
             lane.rest();
@@ -97,7 +97,7 @@ impl Pending {
         // SAFETY: as above.
         let lane = unsafe { ManuallyDrop::take(&mut this.lane) };
         // SAFETY: as above.
-        Some((unsafe { ManuallyDrop::take(&mut this.stack) }, lane))
+        Ok((unsafe { ManuallyDrop::take(&mut this.stack) }, lane))
     }
 }
 

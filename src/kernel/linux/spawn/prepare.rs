@@ -21,7 +21,8 @@ pub(super) struct Strings {
     pointers: Vec<*const c_char>,
 }
 
-// SAFETY: the pointers lead to the heap buffers of `owned`, which belong to this value and are never changed.
+// SAFETY: the pointers lead to the heap buffers of `owned`, which belong to this value (or to one that outlives it) and are never
+// changed.
 unsafe impl Send for Strings {}
 // SAFETY: as above; everything is read only.
 unsafe impl Sync for Strings {}
@@ -42,6 +43,13 @@ impl Strings {
     /// The list, as execve(2) takes it.
     pub(super) fn as_ptr(&self) -> *const *const c_char {
         self.pointers.as_ptr()
+    }
+
+    /// These after one more, which is this value's own. The others stay where they are: the owner of `self` must outlive it.
+    pub(super) fn after(&self, first: &CStr) -> Strings {
+        let owned = vec![first.to_owned()];
+        let pointers = owned.iter().map(|s| s.as_ptr()).chain(self.pointers.iter().copied()).collect();
+        Strings { owned, pointers }
     }
 
     /// The strings.

@@ -11,7 +11,7 @@
 //! | rt_sigaction | signal handlers | no: CLONE_SIGHAND is not given, the child has a copy |
 //! | rt_sigprocmask, prctl(PR_SET_PDEATHSIG) | the task | no |
 //! | setpgid, setrlimit, setgroups, setresgid, setresuid | the process | no (credentials: only in the way [`super::SpawnWay::Fork`]) |
-//! | dup3, fcntl, close, close_range, openat, read, write | the descriptor table | no: CLONE_FILES is not given, or the table is unshared first |
+//! | dup3, fcntl, close, close_range, unshare, openat, pread64, read, write | the descriptor table | no: CLONE_FILES is not given, or the table is unshared before anything in it is changed |
 //! | chdir, umask | the file system context | no: CLONE_FS is not given |
 //! | execve | the address space | it leaves the shared one, which stays as it is |
 //! | exit_group | the process | the child's own thread group alone ends |
@@ -61,10 +61,10 @@ pub(super) type Entry<T> = extern "C" fn(*const T) -> c_int;
 /// `args` must be sound: without CLONE_VFORK, the stack, `job`, and what both point to, must stay until the child has left the
 /// memory. `entry` must keep the rules of this module's header.
 pub(super) unsafe fn clone3<T>(args: &libc::clone_args, entry: Entry<T>, job: *const T) -> Answer {
-    // CLONE_ARGS_SIZE_VER0: what Linux 5.3 knew. Nothing later is used.
-    const SIZE: usize = 64;
-    // SAFETY: the first 64 bytes of `clone_args` are that version; the rest is the caller's promise.
-    unsafe { fork_into(libc::SYS_clone3, [std::ptr::from_ref(args) as usize, SIZE, 0, 0, 0], entry, job) }
+    // CLONE_ARGS_SIZE_VER0: what Linux 5.3 knew; VER2 has a cgroup (Linux 5.7).
+    let size = if args.cgroup == 0 { 64 } else { 88 };
+    // SAFETY: so many bytes of `clone_args` are those versions; the rest is the caller's promise.
+    unsafe { fork_into(libc::SYS_clone3, [std::ptr::from_ref(args) as usize, size, 0, 0, 0], entry, job) }
 }
 
 /// clone(2): its arguments come in an order that depends on the machine.

@@ -54,7 +54,7 @@ fn an_ignored_sigchld_is_not_passed_on() {
             let (read, write) = pipe();
             let null = null();
             let ends = [ChildEnd::Fd(null.as_raw_fd()), ChildEnd::Fd(write.as_raw_fd()), ChildEnd::Inherit];
-            let launched = spawner.launch(&Arc::new(plan("/bin/cat", &["/proc/self/status"])), ends).expect("starts");
+            let launched = spawner.launch(&Arc::new(plan("/bin/cat", &["/proc/self/status"])), ends, Inside::default()).expect("starts");
             drop(write);
             let mut text = String::new();
             File::from(read).read_to_string(&mut text).expect("text");
@@ -141,6 +141,32 @@ fn descriptors_are_passed_at_their_numbers_even_where_these_collide() {
 }
 
 #[test]
+fn a_descriptor_on_its_way_is_not_put_where_another_one_belongs() {
+    in_a_process_of_its_own(|| {
+        let scratch = Scratch::new("way");
+        let [a, b, c] = ["a", "b", "c"].map(|name| {
+            let path = scratch.file(name, format!("file {name}\n").as_bytes(), 0o644);
+            Arc::new(OwnedFd::from(File::open(path).expect("written")))
+        });
+        for options in all_options() {
+            let mut spawner = Spawner::new(options);
+            // Two change places, so both must be moved out of the way, while a third is put at each of the lowest free numbers.
+            for to in 3..20 {
+                let (at_a, at_b) = (a.as_raw_fd(), b.as_raw_fd());
+                if [at_a, at_b].contains(&to) {
+                    continue;
+                }
+                let mut plan = shell("for n in \"$@\"; do cat /dev/fd/$n; done");
+                plan.args.push("sh".into());
+                plan.args.extend([to, at_b, at_a].map(|n| n.to_string().into()));
+                plan.pass = vec![(Arc::clone(&c), to), (Arc::clone(&a), at_b), (Arc::clone(&b), at_a)];
+                assert_eq!(says(&mut spawner, plan), "file c\nfile a\nfile b", "{options:?}, the third at {to}");
+            }
+        }
+    });
+}
+
+#[test]
 fn a_host_without_streams_gets_its_children_right() {
     in_a_process_of_its_own(|| {
         let stderr = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 10).expect("a number");
@@ -171,7 +197,7 @@ fn a_child_leads_a_group_of_its_own_when_launch_returns() {
         let null = null();
         let ends = [ChildEnd::Fd(null.as_raw_fd()); 3];
         for _ in 0..20 {
-            let mut launched = spawner.launch(&Arc::new(plan("/bin/sleep", &["60"])), ends).expect("starts");
+            let mut launched = spawner.launch(&Arc::new(plan("/bin/sleep", &["60"])), ends, Inside::default()).expect("starts");
             let pid = Pid::from_raw(launched.pid as i32).expect("a pid");
             assert_eq!(rustix::process::getpgid(Some(pid)), Ok(pid));
             // A signal to the group reaches it, wherever it is on its way.

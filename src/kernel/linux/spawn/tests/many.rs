@@ -74,7 +74,7 @@ fn no_handler_of_the_host_runs_in_a_child_that_gets_a_signal_on_its_way() {
             let mut spawner = Spawner::new(options);
             for _ in 0..50 {
                 let plan = Arc::new(plan("/bin/sleep", &["600"]));
-                let mut launched = spawner.launch(&plan, [ChildEnd::Fd(null.as_raw_fd()); 3]).expect("starts");
+                let mut launched = spawner.launch(&plan, [ChildEnd::Fd(null.as_raw_fd()); 3], Inside::default()).expect("starts");
                 let group = Pid::from_raw(launched.pid as i32).expect("a pid");
                 rustix::process::kill_process_group(group, rustix::process::Signal::USR1).expect("a group");
                 assert_eq!(std::os::unix::process::ExitStatusExt::signal(&reap(launched.pid)), Some(libc::SIGUSR1));
@@ -99,7 +99,10 @@ fn spawn_all(threads: usize, each: usize) {
                 let mut held: Vec<Vec<u8>> = Vec::new();
                 for n in 0..each {
                     let kind = (n + seed) % plans.len();
-                    flying.push_back((kind, spawner.launch(&plans[kind], [ChildEnd::Fd(null.as_raw_fd()); 3]).expect("starts")));
+                    flying.push_back((
+                        kind,
+                        spawner.launch(&plans[kind], [ChildEnd::Fd(null.as_raw_fd()); 3], Inside::default()).expect("starts"),
+                    ));
                     held.push(vec![n as u8; 16 + n * 37 % 5_000]);
                     held.truncate(n % 50);
                     if flying.len() == 4 {
@@ -139,7 +142,7 @@ fn no_write_end_leaks_into_the_other_threads_child() {
                 while !over.load(Ordering::Relaxed) && sleepers.len() < 300 {
                     let (read, write) = pipe();
                     let ends = [ChildEnd::Fd(read.as_raw_fd()), ChildEnd::Fd(write.as_raw_fd()), ChildEnd::Fd(write.as_raw_fd())];
-                    let mut launched = spawner.launch(&Arc::new(plan("/bin/sleep", &["600"])), ends).expect("starts");
+                    let mut launched = spawner.launch(&Arc::new(plan("/bin/sleep", &["600"])), ends, Inside::default()).expect("starts");
                     assert!(matches!(known(&mut launched.pending), SpawnOutcome::Started));
                     sleepers.push(launched);
                 }
@@ -166,7 +169,8 @@ fn no_write_end_leaks_into_the_other_threads_child() {
 fn a_child_outlives_the_thread_that_started_it() {
     let (pid, mut pending) = thread::spawn(|| {
         let null = null();
-        let launched = Spawner::new(options()).launch(&Arc::new(shell("sleep 0.2; exit 9")), [ChildEnd::Fd(null.as_raw_fd()); 3]);
+        let launched =
+            Spawner::new(options()).launch(&Arc::new(shell("sleep 0.2; exit 9")), [ChildEnd::Fd(null.as_raw_fd()); 3], Inside::default());
         let launched = launched.expect("starts");
         (launched.pid, launched.pending)
     })
@@ -203,7 +207,7 @@ fn a_host_with_many_descriptors_lends_low_numbers_and_loses_none() {
             let null = null.try_clone().expect("a number");
             let ends = [ChildEnd::Fd(null.as_raw_fd()); 3];
             let plan = Arc::new(shell(":"));
-            let flying: Vec<Launched> = (0..7).map(|_| spawner.launch(&plan, ends).expect("starts")).collect();
+            let flying: Vec<Launched> = (0..7).map(|_| spawner.launch(&plan, ends, Inside::default()).expect("starts")).collect();
             for mut launched in flying {
                 assert!(matches!(known(&mut launched.pending), SpawnOutcome::Started));
                 let status = reap(launched.pid);

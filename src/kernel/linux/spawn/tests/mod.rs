@@ -77,7 +77,7 @@ fn output(spawner: &mut Spawner, plan: Plan) -> Result<(String, ExitStatus), Spa
     let (read, write) = pipe();
     let null = null();
     let ends = [ChildEnd::Fd(null.as_raw_fd()), ChildEnd::Fd(write.as_raw_fd()), ChildEnd::Fd(write.as_raw_fd())];
-    let launched = spawner.launch(&Arc::new(plan), ends);
+    let launched = spawner.launch(&Arc::new(plan), ends, Inside::default());
     drop(write);
     let mut launched = launched?;
     let outcome = known(&mut launched.pending);
@@ -99,17 +99,32 @@ fn says(spawner: &mut Spawner, plan: Plan) -> String {
     text.trim_end().to_owned()
 }
 
+/// From now on panics in a copy of this process are told on stderr. Set up before there is one: in the copy the lock for it may be
+/// held by a thread that it has not.
+fn told_in_copies() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let original = std::process::id();
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if std::process::id() == original {
+                before(info);
+            } else {
+                let _ = rustix::io::write(rustix::stdio::stderr(), format!("{info}\n").as_bytes());
+            }
+        }));
+    });
+}
+
 /// Runs `test` in a forked copy of this process, so that it may close descriptors, change dispositions, and the like.
 fn in_a_process_of_its_own(test: impl FnOnce()) {
+    told_in_copies();
     // SAFETY: the C library makes its allocator usable in the copy; the copy ends without returning into the test harness.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "{}", std::io::Error::last_os_error());
     if pid == 0 {
         // SAFETY: ends the copy if it hangs.
         unsafe { libc::alarm(120) };
-        std::panic::set_hook(Box::new(|info| {
-            let _ = rustix::io::write(rustix::stdio::stderr(), format!("{info}\n").as_bytes());
-        }));
         let status = i32::from(catch_unwind(AssertUnwindSafe(test)).is_err());
         // SAFETY: no destructors of the harness run in the copy.
         unsafe { libc::_exit(status) };

@@ -275,10 +275,10 @@ fn too_few_descriptors_are_an_error_that_leaves_nothing() {
         while let Ok(fd) = rustix::io::fcntl_dupfd_cloexec(&null, 0) {
             taken.push(fd);
         }
-        let error = spawner.launch(&plan, [ChildEnd::Fd(null.as_raw_fd()); 3]).expect_err("no pipe");
+        let error = spawner.launch(&plan, [ChildEnd::Fd(null.as_raw_fd()); 3], Inside::default()).expect_err("no pipe");
         assert_eq!((error.step(), error.raw_os_error()), (Step::Pipe, libc::EMFILE));
         // clone3's pidfd.
-        let error = Spawner::new(free()).launch(&plan, [ChildEnd::Fd(null.as_raw_fd()); 3]).expect_err("no pidfd");
+        let error = Spawner::new(free()).launch(&plan, [ChildEnd::Fd(null.as_raw_fd()); 3], Inside::default()).expect_err("no pidfd");
         assert_eq!((error.step(), error.raw_os_error()), (Step::Clone, libc::EMFILE));
         // SAFETY: asks only.
         assert_eq!(unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) }, -1, "no child");

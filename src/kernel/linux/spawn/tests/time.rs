@@ -67,7 +67,7 @@ fn compare(what: &str, spawners: &mut [Spawner; 2]) -> f64 {
         for (spawner, times) in spawners.iter_mut().zip(&mut times) {
             for _ in 0..10 {
                 let begin = Instant::now();
-                let mut launched = spawner.launch(&plan, ends).expect("starts");
+                let mut launched = spawner.launch(&plan, ends, Inside::default()).expect("starts");
                 times.push(begin.elapsed());
                 assert!(matches!(known(&mut launched.pending), SpawnOutcome::Started));
                 assert!(reap(launched.pid).success());
@@ -104,7 +104,7 @@ fn children_are_made_and_reaped_one_at_a_time_and_eight_in_flight() {
                 let mut flying: VecDeque<Launched> = VecDeque::new();
                 for n in 0..each + in_flight {
                     if n < each {
-                        flying.push_back(spawner.launch(&plan, ends).expect("starts"));
+                        flying.push_back(spawner.launch(&plan, ends, Inside::default()).expect("starts"));
                     }
                     if n + 1 >= in_flight
                         && let Some(mut launched) = flying.pop_front()

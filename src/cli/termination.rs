@@ -1,0 +1,60 @@
+//! The last words where Kubernetes reads them: a file that it has mounted, whose end becomes the container's termination message.
+
+use lastwords::Report;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// The most that Kubernetes takes (terminationMessagePath).
+const MOST: usize = 4096;
+
+/// Writes them in place: a file that is renamed over a mounted one would not be seen.
+pub(crate) fn write(path: &Path, report: &Report) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+    file.write_all(message(report).as_bytes())
+}
+
+/// The newest lines that fit, or the end of the last one; why it could not be started, if it could not.
+fn message(report: &Report) -> String {
+    if let Some(error) = &report.error {
+        return newest(&format!("failed to {error}\n")).to_owned();
+    }
+    let lines = report.stderr_tail.iter().chain(&report.late_tail);
+    let text: String = lines.flat_map(|line| [line.as_str(), "\n"]).collect();
+    newest(&text).to_owned()
+}
+
+fn newest(text: &str) -> &str {
+    let mut from = text.len().saturating_sub(MOST);
+    while !text.is_char_boundary(from) {
+        from += 1;
+    }
+    if from == 0 {
+        return text;
+    }
+    // A line that begins before is left out, unless it is the last.
+    let is_cut = !text[..from].ends_with('\n');
+    match text[from..].find('\n') {
+        Some(end) if is_cut && from + end + 1 < text.len() => &text[from + end + 1..],
+        _ => &text[from..],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_lines_are_kept_whole_and_the_last_one_in_any_case() {
+        assert_eq!(newest("a\nb\n"), "a\nb\n");
+        assert_eq!(newest(""), "");
+        let line = |c: &str, n: usize| format!("{}\n", c.repeat(n));
+        let fits = line("x", MOST - 1);
+        assert_eq!(newest(&fits), fits);
+        assert_eq!(newest(&format!("old\n{fits}")), fits);
+        assert_eq!(newest(&format!("{}{}", line("a", 100), line("b", 4000))), line("b", 4000));
+        let long = line("\u{e9}", 5000);
+        assert_eq!(newest(&long).len(), MOST - 1);
+        assert!(long.ends_with(newest(&long)));
+    }
+}
