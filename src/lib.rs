@@ -18,6 +18,9 @@
 pub mod capture;
 #[doc(hidden)]
 pub mod error;
+#[cfg(any(test, feature = "sim"))]
+#[doc(hidden)]
+pub mod fuzz;
 #[doc(hidden)]
 pub mod kernel;
 #[doc(hidden)]
@@ -34,6 +37,9 @@ pub mod token;
 pub mod wheel;
 #[doc(hidden)]
 pub mod words;
+
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
 
 /// What a program around the loop may have to know or change of its own signals.
 pub mod host {

@@ -25,6 +25,9 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("reactor", &["words", "time", "limits", "token", "error", "kernel", "lifecycle", "capture", "wheel"]),
     // Floor 3.
     ("handle", &["words", "time", "limits", "token", "error", "kernel", "lifecycle", "capture", "wheel", "reactor"]),
+    // Beside the floors: the public face of the simulation, and the bodies of the fuzz targets, which look at every room and are used by tests alone.
+    ("sim", &["time", "kernel", "reactor"]),
+    ("fuzz", &["words", "time", "limits", "token", "error", "kernel", "lifecycle", "capture", "wheel", "reactor"]),
     // Floor 4: what a host sees, and no more.
     ("runner", &[]),
     ("executor", &[]),

@@ -211,6 +211,8 @@ impl Captured {
     #[doc(hidden)]
     pub fn stop_delivery(&mut self) {
         self.delivery = Delivery::No;
+        // What was held for the host alone is beyond the bound now.
+        self.evict();
     }
 
     /// Bytes that wait for delivery; 0 if delivery is off. What was lost is not among them.

@@ -40,8 +40,12 @@ fn marker(text: &[u8], at: usize) -> Option<(Kind, Range<usize>)> {
     for tail in [&b" BLOCK"[..], b" "] {
         end += if text.get(end..)?.starts_with(tail) { tail.len() } else { 0 };
     }
-    // Not more than its own: the next marker may follow at once.
-    end += text.get(end..)?.iter().take(5).take_while(|byte| **byte == b'-').count();
+    // Not more dashes than its own, and none that the next marker needs.
+    let rest = text.get(end..)?;
+    let own = rest.iter().take(5).take_while(|byte| **byte == b'-').count();
+    if !rest.get(own..)?.trim_ascii_start().starts_with(b"BEGIN ") {
+        end += own;
+    }
     Some((kind, before.len() - dashes..end))
 }
 
@@ -59,7 +63,7 @@ pub(super) fn in_line(text: &[u8], at: usize) -> Option<Range<usize>> {
     Some(begin.start..end)
 }
 
-/// A block that goes on in the next line: what stands before its BEGIN is `prefix` bytes long.
+/// A block that goes on in the next line: what stands before its BEGIN, but behind an END, is `prefix` bytes long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Open {
     prefix: usize,
@@ -67,9 +71,13 @@ pub(super) struct Open {
 
 /// The line begins a block and does not end it.
 pub(super) fn opens(text: &str) -> Option<Open> {
-    let mut open = None;
+    let (mut open, mut after) = (None, 0);
     for (kind, marker) in markers(text.as_bytes()) {
-        open = if kind == Kind::Begin { open.or(Some(Open { prefix: marker.start })) } else { None };
+        if kind == Kind::Begin {
+            open = open.or(Some(Open { prefix: marker.start.saturating_sub(after) }));
+        } else {
+            (open, after) = (None, marker.end);
+        }
     }
     open
 }
@@ -85,7 +93,8 @@ pub(super) fn after_end(text: &str) -> Option<&str> {
 impl Open {
     /// The line is one of the block, and not the last.
     pub(super) fn goes_on(self, text: &str) -> bool {
-        is_body(text) || (self.prefix > 0 && last_run(text) >= RUN)
+        // Another BEGIN is never inside.
+        is_body(text) || (self.prefix > 0 && last_run(text) >= RUN && markers(text.as_bytes()).next().is_none())
     }
 }
 
@@ -128,7 +137,7 @@ fn last_run(text: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use crate::capture::Projection;
-    use crate::capture::testing::{captured, split};
+    use crate::capture::testing::{Rng, captured, split};
 
     const BODY: &str = "MIIEpAIBAAKCAQEA0123456789abcdefghijABCDEFGHIJ0123456789abcdefgh\n";
 
@@ -183,6 +192,34 @@ mod tests {
         assert_eq!(lines(&coloured), ["[redacted]"]);
     }
 
+    /// Keys and parts of keys among other lines: what is kept gives what was seen live.
+    #[test]
+    fn both_ways_agree_on_where_a_key_ends() {
+        const PARTS: &[&str] = &[
+            "-----BEGIN PRIVATE KEY-----",
+            "-----END PRIVATE KEY-----",
+            "12:00 ",
+            "  ",
+            "\"",
+            "\n",
+            "\n",
+            "\n",
+            "MIIE",
+            "MIIEpAIBAAKCAQEA0123456789abcdef",
+            "an error",
+            "Version: 1",
+            "word",
+            "\x1b[1m",
+            "-----BEGIN EC PRIVATE KEY-----",
+            "\\n",
+        ];
+        for seed in 1..150_u64 {
+            let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+            let text: String = (0..rng.below(60)).map(|_| rng.of(PARTS)).collect();
+            lines(&text);
+        }
+    }
+
     #[test]
     fn a_key_without_an_end_ends_at_the_first_line_that_is_no_base64() {
         let text = format!("-----BEGIN PRIVATE KEY-----\n{}an error: no\nMIIE\n", BODY.repeat(3));
@@ -190,6 +227,7 @@ mod tests {
         assert_eq!(lines(&format!("{text}-----END PRIVATE KEY-----"))[3], "-----END PRIVATE KEY-----");
         let two = format!("{}{}", key("PRIVATE KEY").trim_end(), key("EC PRIVATE KEY"));
         assert_eq!(lines(&two), ["[redacted]", "[redacted]"]);
+        assert!(!lines(&two.replace("----------", "-----")).concat().contains("MII"));
     }
 
     #[test]

@@ -13,6 +13,10 @@ use std::fmt::Write as _;
 /// Bytes of a cut line that are kept free for the mark.
 const MARK: usize = 128;
 
+/// Bytes that are looked at together for anything that is not plain, and how many times as many at once.
+const BLOCK: usize = 128;
+const AHEAD: usize = 32;
+
 /// A stream on its way to lines of safe text. Takes the bytes in any pieces; gives the same lines for all of them.
 ///
 /// It holds at most one line, and of that not more than the window: 32 KiB, or four times the longest registered secret. It
@@ -141,25 +145,29 @@ impl<'b> Piece<'b> {
 
     /// The line from `from` to `to` is printable ASCII and tabs.
     fn is_plain(&mut self, from: usize, to: usize) -> bool {
-        self.plain = self.plain.max(from);
-        while self.plain < to {
-            match self.bytes.get(self.plain..).and_then(|rest| rest.first_chunk()) {
-                Some(block) if !self.is_coloured && is_plain_block(block) => self.plain += block.len(),
-                // Whatever is not plain may be in a line behind this one.
-                Some(_) | None => {
-                    let this = self.bytes.get(self.plain..to).unwrap_or_default();
-                    self.plain = to;
-                    self.is_coloured = plain_prefix(this) < this.len();
-                    return !self.is_coloured;
-                }
-            }
+        if self.plain >= to {
+            return true;
+        }
+        let begin = self.plain.max(from);
+        self.plain = begin;
+        if !self.is_coloured {
+            // Far ahead: most often all lines of a piece are plain.
+            let blocks = self.bytes.get(begin..).unwrap_or_default().as_chunks().0.iter().take(AHEAD);
+            self.plain += BLOCK * blocks.take_while(|block| is_plain_block(block)).count();
+        }
+        if self.plain < to {
+            // Whatever is not plain may be in a line behind this one.
+            let rest = self.bytes.get(self.plain..to).unwrap_or_default();
+            self.is_coloured = plain_prefix(rest) < rest.len();
+            self.plain = to;
+            return !self.is_coloured;
         }
         true
     }
 }
 
 /// Printable ASCII, tabs and newlines alone. Written so that the compiler makes vector instructions of it.
-fn is_plain_block(block: &[u8; 128]) -> bool {
+fn is_plain_block(block: &[u8; BLOCK]) -> bool {
     let mut bad = false;
     for byte in block {
         // As signed numbers, those beyond ASCII are below the space as well.

@@ -167,12 +167,13 @@ fn closing_quote(text: &[u8], from: usize, quote: u8, escapes: usize) -> usize {
     text.len()
 }
 
-/// Up to white space, or to a separator that begins another pair.
+/// Up to white space, or to a separator that begins another pair. One at the beginning is a part of the value: whether there
+/// is a value must not depend on what is behind it.
 fn unquoted_end(text: &[u8], from: usize) -> usize {
     for (place, byte) in text.iter().enumerate().skip(from) {
         match byte {
             byte if byte.is_ascii_whitespace() => return place,
-            b'&' | b';' | b',' if begins_pair(text, place + 1) => return place,
+            b'&' | b';' | b',' if place > from && begins_pair(text, place + 1) => return place,
             _ => {}
         }
     }

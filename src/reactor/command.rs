@@ -191,7 +191,7 @@ impl Command {
         plan
     }
 
-    pub(super) fn plan(&self) -> &Arc<Plan> {
+    pub(crate) fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }
 

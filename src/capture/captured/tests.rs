@@ -216,4 +216,8 @@ fn a_piece_ends_where_the_late_bytes_begin() {
     feed.read(5);
     feed.captured.stop_delivery();
     assert_eq!((feed.captured.undelivered(), feed.captured.len()), (0, 105));
+    let mut feed = Feed::new(Captured::new(10, true, AHEAD, false));
+    feed.read(100);
+    feed.captured.stop_delivery();
+    assert_eq!(feed.captured.to_vec(), feed.written[90..], "the bound holds at once");
 }

@@ -56,6 +56,16 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 use syscall::CloneArgs;
 
+/// Makes everything that a spawn of this plan would need before there is a child, and starts nothing.
+///
+/// # Errors
+///
+/// As a spawn's.
+#[cfg(any(test, feature = "sim"))]
+pub(crate) fn try_prepare(plan: &Plan) -> Result<(), SpawnError> {
+    Prepared::of(plan).map(drop)
+}
+
 /// clone3's own flag (Linux 5.5): handled signals get their default action.
 const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
 /// clone3's own flag (Linux 5.7): the child is born into the cgroup of a descriptor.

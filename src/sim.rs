@@ -1,0 +1,80 @@
+//! A simulated kernel for hosts that test their own use of the loop: no process, no descriptor, a clock that jumps.
+//!
+//! A [`Reactor`](crate::Reactor) on a [`Sim`] is the same loop with the same rules; only the kernel beneath it is a world in memory.
+//! What the children do is a [`Script`] in the command's first argument (the table of acts is in [`script`]); what may come one way or
+//! another follows from [`SimOptions::seed`]; and hours pass in microseconds, since a turn that has nothing to do jumps to the next
+//! thing that happens.
+//!
+//! # How a host tests itself
+//!
+//! 1. Make the part of the host that drives the loop generic over the kernel: `fn drive<K: Kernel>(reactor: &mut Reactor<K>)`.
+//! 2. Give it scripts that are as bad as children can be: they write after the leader's end (`fork { sleep 3s; echo stdout "late" }`),
+//!    hold the pipe for ever (`fork { sleep forever }; exit 0`), are deaf (`ignore TERM`), escape (`setsid`), cannot be killed
+//!    (`unkillable`), or end while they are being stopped.
+//! 3. Run it for some thousand seeds with [`Unruly::storm`]: notices come late, for nothing and in another order, reads are short,
+//!    calls are interrupted. A failure names its seed, and the same seed is the same run.
+//! 4. Look at the end: [`Sim::violations`] is empty unless the loop itself was wrong, [`Sim::generations`] is 0, and what the host
+//!    believes of each run is what [`Sim::log`] says has happened.
+//!
+//! ```
+//! use lastwords::sim::{Sim, SimOptions, Unruly};
+//! use lastwords::{Command, Event, Kernel, Outcome, Reactor, Report, TurnError};
+//!
+//! // The host: it restarts a job that has failed, once.
+//! fn drive<K: Kernel>(reactor: &mut Reactor<K>, job: &Command) -> Result<Vec<Report>, TurnError> {
+//!     let mut reports = Vec::new();
+//!     let mut current = reactor.start(job).ok();
+//!     while let Some(event) = reactor.wait_event(None)? {
+//!         let Event::Closed { generation, report, .. } = event else { continue };
+//!         assert_eq!(Some(generation), current, "an event of a run that is not the current one");
+//!         let failed = report.outcome == Some(Outcome::Failed);
+//!         reports.push(*report);
+//!         current = if failed && reports.len() == 1 { reactor.start(job).ok() } else { None };
+//!     }
+//!     Ok(reports)
+//! }
+//!
+//! let mut job = Command::new("job");
+//! job.arg("fork { sleep 3s; echo stderr \"too late\" }; echo stderr \"no such table\"; exit 1");
+//! for seed in 0..50 {
+//!     let mut options = SimOptions::seeded(seed);
+//!     options.unruly = Unruly { not_yet: 0, no_watch: 0, incomplete: 0, ..Unruly::storm() };
+//!     let mut reactor = Reactor::simulated(options);
+//!     let reports = drive(&mut reactor, &job)?;
+//!     assert_eq!(reports.len(), 2, "seed {seed}");
+//!     assert!(reports.iter().all(|report| report.stderr_tail == ["no such table"]), "seed {seed}");
+//!     assert!(reactor.sim().violations().is_empty(), "seed {seed}");
+//! }
+//! # Ok::<(), TurnError>(())
+//! ```
+//!
+//! With a fuzzer the bytes of an input take the place of the seed: they choose the script, and what the host does between two turns.
+//! The world can be changed behind the host's back as well: [`Sim::advance`] is a machine that stood still, [`Sim::inject`] is one
+//! call that goes wrong, [`World::end`], [`World::put`], [`World::freeze`] and [`World::steal`] are what processes, and others who reap
+//! them, may do at any moment.
+//!
+//! # What it is not
+//!
+//! A model: nothing of a file system, of terminals, of credentials beyond `user`, and no memory. What it promises of the kernel is what
+//! the real kernel objects promise; the project's own tests run the same questions on both.
+
+pub use crate::kernel::sim::clock::Rng;
+pub use crate::kernel::sim::log::{Entry, Happened};
+pub use crate::kernel::sim::pipe::{Pipe, PipeId};
+pub use crate::kernel::sim::process::Process;
+pub use crate::kernel::sim::{Fault, Reaper, Script, Sim, SimEnd, SimOptions, SimWaker, Unruly, Violation, World, script};
+pub use crate::time::Ns;
+
+use crate::reactor::Reactor;
+
+impl Reactor<Sim> {
+    /// A loop on a simulated kernel.
+    pub fn simulated(options: SimOptions) -> Reactor<Sim> {
+        Reactor::with_kernel(Sim::new(options), Default::default())
+    }
+
+    /// The simulated kernel under the loop: to look at it, and to change it behind the loop's back.
+    pub fn sim(&mut self) -> &mut Sim {
+        self.kernel_mut()
+    }
+}
