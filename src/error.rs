@@ -125,6 +125,26 @@ impl SpawnError {
         self
     }
 
+    /// The same, with every text in it as this function shows it: without secrets.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn shown_by(mut self, shown: impl Fn(&str) -> String) -> SpawnError {
+        let fault = &mut *self.0;
+        if let Some(path) = &mut fault.path {
+            let text = path.to_string_lossy();
+            let shown = shown(&text);
+            // A path that there is nothing to hide of stays as it is, to the byte.
+            if shown != text {
+                *path = shown.into();
+            }
+        }
+        fault.note = fault.note.take().map(|note| shown(&note));
+        for (name, _) in fault.too_large.iter_mut().flat_map(|sizes| &mut sizes.largest) {
+            *name = shown(name);
+        }
+        self
+    }
+
     /// The step that failed.
     pub fn step(&self) -> Step {
         self.0.step

@@ -1,6 +1,17 @@
 //! Runs other programs and tells the truth about how each one ended.
 //!
-//! # Rooms
+//! * [`run`] runs one [`Command`] to its end: exit status, last words on stderr, what was kept of its output, who still holds its
+//!   pipes, and the work it left running, in one [`Report`].
+//! * A [`Reactor`] runs many side by side on one thread, and is driven by the host: [`Reactor::turn`] and [`Reactor::next_event`],
+//!   with one descriptor and one deadline ([`Reactor::next_deadline`]) for a loop of the host's own.
+//!
+//! The exit status and the drain of the pipes are two facts, and neither waits for the other: see [`DrainPolicy`] for the bounds,
+//! [`BackgroundPolicy`] for what becomes of work that outlives its leader, [`StopPolicy`] for how a stop goes, and
+//! [`Projection`] for what is safe to show.
+//!
+//! Numbers such as "spec 1.4" in the sources are the sections of the project's specification.
+//!
+//! # How it is built
 //!
 //! ```text
 //!  floor 5   cli/
@@ -9,10 +20,8 @@
 //!  floor 0   words.rs  time.rs  token.rs  limits.rs  error.rs
 //! ```
 //!
-//! Rules are pure, the kernel is one contract, the reactor only joins them.
-//!
-//! The rooms are `pub` for the project's own tests, benches and fuzz targets, and hidden: no promise is made about anything
-//! that is not named in this page.
+//! Rules are pure, the kernel is one contract, the reactor only joins them. The rooms are `pub` for the project's own tests,
+//! benches and fuzz targets, and hidden: no promise is made about anything that is not named in this page.
 
 #[doc(hidden)]
 pub mod capture;

@@ -374,7 +374,11 @@ pub enum BackendChoice {
     Auto,
     /// epoll.
     Epoll,
-    /// io_uring where the kernel has what it needs, else epoll with the reason told.
+    /// io_uring where the kernel has what it needs, else epoll with the reason told ([`Caps::backend_why`](crate::Caps)).
+    ///
+    /// A host that sleeps in epoll_wait(2) on the loop's descriptor may see EINTR when something happens. What was
+    /// watched before a loop is sent to another thread is still noted by the thread that it was sent from: as soon as that one makes a
+    /// system call, sleeps, is interrupted, or ends.
     Uring,
 }
 

@@ -68,3 +68,5 @@ kernel!(epoll = crate::linux::LinuxRig);
 kernel!(epoll_without_group_signal = crate::linux::LinuxRig<{ crate::rig::NO_GROUP_SIGNAL }>);
 kernel!(epoll_by_sigchld = crate::linux::LinuxRig<{ crate::rig::SIGCHLD }>);
 kernel!(epoll_by_sigchld_without_group_signal = crate::linux::LinuxRig<{ crate::rig::SIGCHLD | crate::rig::NO_GROUP_SIGNAL }>);
+kernel!(uring = crate::linux::LinuxRig<{ crate::rig::URING }>);
+kernel!(uring_by_sigchld_without_group_signal = crate::linux::LinuxRig<{ crate::rig::URING | crate::rig::SIGCHLD | crate::rig::NO_GROUP_SIGNAL }>);

@@ -237,7 +237,7 @@ fn deadlines_are_told_while_something_is_timed_and_only_then(way: Way) {
     host.until_said(child, "ready");
     while host.step(Duration::ZERO) {}
     match way.mode {
-        Mode::Pidfd | Mode::OldGroup => assert_eq!(host.reactor.next_deadline(), None, "nothing is timed"),
+        Mode::Pidfd | Mode::OldGroup | Mode::Uring => assert_eq!(host.reactor.next_deadline(), None, "nothing is timed"),
         Mode::Sigchld => assert!(host.reactor.next_deadline().is_some_and(|at| at < Instant::now() + ms(1500)), "a look once a second"),
     }
     host.reactor.stop(child, Some(lastwords::StopPolicy::default().grace(LONG * 10)));

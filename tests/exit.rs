@@ -69,7 +69,7 @@ fn the_exit_of_an_orderly_child_settles_and_closes_in_one_turn(way: Way) {
         let turns: Vec<_> =
             story.events.iter().skip_while(|(seen, _)| !matches!(seen, common::story::Seen::Exited(_))).map(|(_, turn)| turn).collect();
         // Where the group cannot be asked through the pidfd its number is asked, and a zombie of the moment costs a look at /proc.
-        if way.mode == Mode::Pidfd {
+        if matches!(way.mode, Mode::Pidfd | Mode::Uring) {
             assert!(turns.windows(2).all(|pair| pair[0] == pair[1]), "{story:?}");
         }
         assert_eq!(story.settled().map(|settled| settled.state), Some(SettledAs::None));

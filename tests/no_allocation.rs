@@ -6,7 +6,7 @@ mod common;
 
 use common::host::Host;
 use common::{LONG, Way, every_way, ms};
-use lastwords::{Capture, Command, Event, Generation, Output, Reactor, Stream};
+use lastwords::{Capture, Command, Event, Generation, Line, Output, Reactor, Stream};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -80,6 +80,7 @@ fn allocations<R>(body: impl FnOnce() -> R) -> (u64, R) {
 every_way! {
     turns_allocate_nothing_while_bytes_are_only_kept,
     turns_and_events_allocate_nothing_while_bytes_are_delivered,
+    turns_allocate_nothing_while_a_line_function_sees_every_line,
     turns_allocate_nothing_when_quiet_children_exit,
     turns_allocate_nothing_while_a_stdin_is_written,
     turns_allocate_nothing_when_there_is_nothing_to_do,
@@ -144,6 +145,32 @@ fn turns_and_events_allocate_nothing_while_bytes_are_delivered(way: Way) {
     for ahead in [4096, 256 << 10] {
         assert_settles(way, |host| noisy(host, Capture::default().keep(0).deliver(true).ahead(ahead)));
     }
+}
+
+/// The memory is the generation's own: it is warm once its longest lines have been held.
+fn turns_allocate_nothing_while_a_line_function_sees_every_line(way: Way) {
+    let mut host = Host::new(way);
+    let line = "printf '\\033[1mtoken=%s\\033[0m %d%%\\r%1000s\\n' abcdefgh $n ''";
+    let mut command = host.shell(&format!("n=0; while :; do n=$((n+1)); {line}; done >&2"));
+    let lines = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let count = lines.clone();
+    command.stderr(Capture::default().keep(64 << 10)).line_function(move |_| {
+        count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Line::Keep
+    });
+    let child = host.spawn(&command);
+    let seen = || lines.load(std::sync::atomic::Ordering::Relaxed);
+    host.until("warm", |_| seen() > 3000);
+    let (count, ()) = allocations(|| {
+        let until = seen() + 1000;
+        while seen() < until {
+            let _turn = host.reactor.turn(Some(ms(1000))).expect("a turn");
+        }
+    });
+    assert_eq!(count, 0);
+    host.reactor.kill(child);
+    host.until_closed(child);
+    host.finish();
 }
 
 fn turns_allocate_nothing_when_quiet_children_exit(way: Way) {

@@ -9,8 +9,8 @@ use lastwords::kernel::Kernel;
 use lastwords::kernel::sim::{Sim, SimOptions};
 use lastwords::words::ExitSource;
 use lastwords::{
-    BackgroundPolicy, Capture, Command, DrainPolicy, Event, ExitSourceChoice, Generation, GroupSignal, Reactor, StdinEnd, StopPolicy,
-    Stream, Wait,
+    BackendChoice, BackgroundPolicy, Capture, Command, DrainPolicy, Event, ExitSourceChoice, Generation, GroupSignal, Reactor, StdinEnd,
+    StopPolicy, Stream, Wait,
 };
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -285,9 +285,9 @@ fn play<K: Kernel>(reactor: &mut Reactor<K>, case: &Case) -> String {
     }
 }
 
-fn linux(exit_source: ExitSourceChoice, group_signal: GroupSignal, case: &Case) -> String {
+fn linux(backend: BackendChoice, exit_source: ExitSourceChoice, group_signal: GroupSignal, case: &Case) -> String {
     let mut builder = Reactor::builder();
-    builder.exit_source(exit_source).group_signal(group_signal);
+    builder.backend(backend).exit_source(exit_source).group_signal(group_signal);
     play(&mut builder.build().expect("a loop"), case)
 }
 
@@ -328,7 +328,8 @@ macro_rules! kernels {
 kernels! {
     simulated_without_group_signal = |case| simulated(ExitSource::Pidfd, false, case);
     simulated_by_sigchld = |case| simulated(ExitSource::Sigchld, false, case);
-    epoll_by_pidfd = |case| linux(ExitSourceChoice::Pidfd, GroupSignal::Auto, case);
-    epoll_without_group_signal = |case| linux(ExitSourceChoice::Pidfd, GroupSignal::Off, case);
-    epoll_by_sigchld = |case| linux(ExitSourceChoice::Sigchld, GroupSignal::Auto, case);
+    epoll_by_pidfd = |case| linux(BackendChoice::Epoll, ExitSourceChoice::Pidfd, GroupSignal::Auto, case);
+    epoll_without_group_signal = |case| linux(BackendChoice::Epoll, ExitSourceChoice::Pidfd, GroupSignal::Off, case);
+    epoll_by_sigchld = |case| linux(BackendChoice::Epoll, ExitSourceChoice::Sigchld, GroupSignal::Auto, case);
+    uring_by_pidfd = |case| linux(BackendChoice::Uring, ExitSourceChoice::Pidfd, GroupSignal::Auto, case);
 }

@@ -16,6 +16,7 @@ every_way! {
     a_leader_that_left_nobody_is_settled_at_once,
     ordinary_teardown_is_no_background_work,
     work_without_a_pipe_is_found_listed_once_and_waited_for,
+    work_that_is_handed_on_from_process_to_process_is_not_nobody,
     processes_that_the_survivors_fork_are_waited_for_too,
     a_stream_that_is_held_is_read_while_the_holder_is_waited_for,
     what_outlives_the_wait_is_terminated_and_what_ignores_term_is_killed,
@@ -90,6 +91,20 @@ fn work_without_a_pipe_is_found_listed_once_and_waited_for(way: Way) {
     assert_eq!((settled.state, settled.state.complete()), (SettledAs::Finished, Some(true)));
     assert_eq!(settled.processes.iter().map(|s| s.pid).collect::<Vec<_>>(), [pid]);
     assert!(story.report().success());
+    host.finish();
+}
+
+/// spec 4.1 and 4.3: every look passes by a process that is forked and gone within milliseconds; the group is not empty for all that.
+fn work_that_is_handed_on_from_process_to_process_is_not_nobody(way: Way) {
+    let mut host = Host::new(way);
+    let chain =
+        "use Time::HiRes qw(time sleep); $end = time + 1.2; while (time < $end) { exit 0 if fork; sleep 0.003 } print STDERR qq(done)";
+    let policy = BackgroundPolicy::default().grace(ms(100)).wait(Wait::For(LONG));
+    let command = quiet(&host, &format!("exec perl -e '{chain}'"), policy);
+    let child = host.spawn(&command);
+    let story = host.until_closed(child);
+    assert_eq!(story.settled().map(|settled| settled.state), Some(SettledAs::Finished));
+    assert_eq!(story.delivered(Stream::Stderr), "done", "it had come to its end");
     host.finish();
 }
 

@@ -12,8 +12,8 @@ use lastwords::kernel::{Kernel, MemberWatch};
 use lastwords::time::Ns;
 use lastwords::words::ExitSource;
 use lastwords::{
-    BackgroundPolicy, Bound, Capture, Command, DrainPolicy, EndedBy, Event, Generation, Outcome, Reactor, Report, SettledAs, StopPolicy,
-    Stream, StreamEnd, Wait,
+    BackgroundPolicy, Bound, Capture, Command, DrainPolicy, EndedBy, Event, Generation, Line, Outcome, Reactor, Report, SettledAs,
+    StopPolicy, Stream, StreamEnd, Wait,
 };
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -31,7 +31,7 @@ const FAULTS: [Fault; 5] = [
 /// What a turn may take in a calm world: the slices of a look, the tick of the wheel.
 const TURN: Duration = Duration::from_millis(5);
 
-/// Worlds in one run of the test.
+/// Worlds in one run of the test; `LASTWORDS_WORLDS=1000000` for more of them, by hand and with `--release`.
 const WORLDS: u64 = 1_000;
 
 /// One of these.
@@ -294,6 +294,11 @@ impl Watch {
 
 /// Plays a world to its end; what happened, in words.
 fn one_world(seed: u64) -> String {
+    one_world_with(seed, |_| ())
+}
+
+/// The same, with every command changed before it is started.
+fn one_world_with(seed: u64, change: impl Fn(&mut Command)) -> String {
     let mut rng = Rng::new(seed ^ 0x05ee_d000);
     let is_calm = chance(&mut rng, 30);
     let options = if is_calm { calm(&mut rng, seed) } else { options(&mut rng, seed) };
@@ -314,7 +319,8 @@ fn one_world(seed: u64) -> String {
         assert!(turns < 200_000, "seed {seed}: no end\n{}", watch.story);
         if to_start > 0 && chance(&mut rng, 50) {
             to_start -= 1;
-            let (script, command) = command(&mut rng);
+            let (script, mut command) = command(&mut rng);
+            change(&mut command);
             let fault = if is_calm { None } else { spawn_fault(&mut rng) };
             if let Some(fault) = fault {
                 reactor.kernel_mut().inject(fault);
@@ -393,9 +399,28 @@ fn interfere(rng: &mut Rng, reactor: &mut Reactor<Sim>, watch: &Watch) {
 
 #[test]
 fn what_must_hold_holds_in_every_world() {
-    for seed in 0..WORLDS {
+    let worlds = std::env::var("LASTWORDS_WORLDS").ok().map_or(WORLDS, |n| n.parse().expect("LASTWORDS_WORLDS is a number"));
+    for seed in 0..worlds {
         one_world(seed);
     }
+}
+
+/// spec 5.4: the last words as they arrive, and those made when they are asked for, are the same.
+#[test]
+fn a_line_function_that_keeps_everything_changes_no_world() {
+    let with = |seed, what: Line| {
+        one_world_with(seed, |command| {
+            let what = what.clone();
+            command.line_function(move |_| what.clone());
+        })
+    };
+    let mut with_words = 0;
+    for seed in 0..WORLDS / 4 {
+        let without = one_world(seed);
+        assert_eq!(with(seed, Line::Keep), without, "seed {seed}");
+        with_words += u64::from(with(seed, Line::Drop) != without);
+    }
+    assert!(with_words > WORLDS / 40, "there are last words in {with_words} worlds");
 }
 
 #[test]

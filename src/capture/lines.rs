@@ -87,6 +87,12 @@ impl Lines {
         self.block = None;
     }
 
+    /// Gives the line that has begun as [`Lines::finish`] would, and leaves it as it is. Allocates.
+    pub(super) fn so_far(&self, line: &mut (impl FnMut(&str) + ?Sized)) {
+        let (projection, work) = (self.projection.clone(), Work::default());
+        Lines { projection, line: self.line.clone(), block: self.block, work }.finish(line);
+    }
+
     /// The line as text, if there is nothing to do for it.
     fn untouched<'b>(&self, piece: &mut Piece<'b>, from: usize, to: usize) -> Option<&'b str> {
         if to - from > LINE || !self.line.is_fresh() || self.block.is_some() || !piece.is_plain(from, to) {

@@ -17,7 +17,7 @@ pub enum Line {
 }
 
 /// Sees each line of safe text once, when it is complete, and says what is kept of it.
-pub type LineFunction = dyn FnMut(&str) -> Line + Send;
+pub type LineFunction = dyn Fn(&str) -> Line + Send + Sync;
 
 /// The newest lines of a stream, made as its bytes arrive; for a host that wants to see each line or to change it. Without a
 /// line function [`Projection::last_lines`] gives the same when it is asked for, and costs nothing until then.
@@ -45,8 +45,8 @@ pub struct LiveTail {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Last,
-    /// The line that has begun is one of the last, what follows is late.
-    LastOfLast,
+    /// The line that has begun was shown as one of the last, as far as it had come; what follows is late.
+    RestOfLast,
     Late,
 }
 
@@ -65,20 +65,24 @@ impl LiveTail {
     /// Takes bytes, in any pieces. `line` is called for each line that ends in them. If it panics, the line counts as dropped.
     pub fn push(&mut self, bytes: &[u8], line: &mut (impl FnMut(&str) -> Line + ?Sized)) {
         let LiveTail { projection, lines, last, late, phase } = self;
-        lines.push(bytes, &mut |text: &str| keep(projection, last, late, phase, text, line(text)));
+        lines.push(bytes, &mut |text: &str| keep(projection, last, late, phase, text, line));
     }
 
-    /// Lines that begin from now on are late (spec 1.8): they never push out earlier ones.
-    pub fn begin_late(&mut self) {
-        if self.phase == Phase::Last {
-            self.phase = if self.lines.is_in_line() { Phase::LastOfLast } else { Phase::Late };
+    /// Lines that begin from now on are late: they never push out earlier ones. A line that has begun is one of the
+    /// last as far as it has come, and is not seen again.
+    pub fn begin_late(&mut self, line: &mut (impl FnMut(&str) -> Line + ?Sized)) {
+        if self.phase != Phase::Last {
+            return;
         }
+        let LiveTail { projection, lines, last, late, phase } = self;
+        lines.so_far(&mut |text: &str| keep(projection, last, late, phase, text, line));
+        self.phase = if self.lines.is_in_line() { Phase::RestOfLast } else { Phase::Late };
     }
 
     /// The stream has ended: a last line without a newline counts.
     pub fn finish(&mut self, line: &mut (impl FnMut(&str) -> Line + ?Sized)) {
         let LiveTail { projection, lines, last, late, phase } = self;
-        lines.finish(&mut |text: &str| keep(projection, last, late, phase, text, line(text)));
+        lines.finish(&mut |text: &str| keep(projection, last, late, phase, text, line));
     }
 
     /// The last words, oldest line first.
@@ -92,15 +96,24 @@ impl LiveTail {
     }
 }
 
-fn keep(projection: &Projection, last: &mut Tail, late: &mut Tail, phase: &mut Phase, text: &str, line: Line) {
+/// Keeps of a line what the host says.
+fn keep(
+    projection: &Projection,
+    last: &mut Tail,
+    late: &mut Tail,
+    phase: &mut Phase,
+    text: &str,
+    line: &mut (impl FnMut(&str) -> Line + ?Sized),
+) {
     let tail = match *phase {
-        Phase::Last | Phase::LastOfLast => last,
+        Phase::Last => last,
         Phase::Late => late,
+        Phase::RestOfLast => {
+            *phase = Phase::Late;
+            return;
+        }
     };
-    if *phase == Phase::LastOfLast {
-        *phase = Phase::Late;
-    }
-    match line {
+    match line(text) {
         Line::Keep => tail.push(text),
         // Of the host's own making: it may hold anything.
         Line::KeepAs(text) => projection.text(&text).split('\n').for_each(|line| tail.push(line)),
@@ -123,11 +136,12 @@ mod tests {
                 let mut live = LiveTail::new(&projection, 5, 3);
                 let mut line = |_: &str| Line::Keep;
                 bytes[..mark].chunks(7).for_each(|piece| live.push(piece, &mut line));
-                live.begin_late();
+                live.begin_late(&mut line);
                 bytes[mark..].chunks(3).for_each(|piece| live.push(piece, &mut line));
                 live.finish(&mut line);
                 let (last, late): (Vec<&str>, Vec<&str>) = (live.last().collect(), live.late().collect());
-                assert_eq!(last, projection.last_lines(&all, 0, mark as u64, 5), "{seed} {mark} {bytes:?}");
+                let so_far = captured(&bytes[..mark], 1 << 20);
+                assert_eq!(last, projection.last_lines(&so_far, 0, mark as u64, 5), "{seed} {mark} {bytes:?}");
                 assert_eq!(late, projection.last_lines(&all, mark as u64, u64::MAX, 3), "{seed} {mark} {bytes:?}");
             }
         }

@@ -34,7 +34,7 @@ enum State {
 }
 
 /// The text of a line: what fits, and how much more there was.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Version {
     /// UTF-8 always.
     text: Vec<u8>,
@@ -54,7 +54,7 @@ impl Version {
 }
 
 /// The line that is being read.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Sanitizer {
     state: State,
     /// Something of the line has come.

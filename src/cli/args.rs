@@ -3,7 +3,7 @@
 use super::duration;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use lastwords::{BackendChoice, BackgroundPolicy, Bound, CgroupOptions, Containment, ExitSourceChoice, Signal, Wait};
+use lastwords::{BackendChoice, BackgroundPolicy, Bound, CgroupOptions, Containment, ExitSourceChoice, Projection, Signal, Wait};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -162,12 +162,38 @@ pub(crate) struct SaidArgs {
     /// Write the last words, 4096 bytes of them at most, where Kubernetes reads them
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "/dev/termination-log")]
     pub(crate) termination_log: Option<PathBuf>,
+    /// Redact the value of this variable in all that lastwords says (what is passed through stays as it is); repeatable
+    #[arg(long, value_name = "NAME")]
+    pub(crate) secret: Vec<OsString>,
+    /// Redact nothing; the report says so
+    #[arg(long, conflicts_with = "secret")]
+    pub(crate) no_redact: bool,
     /// No summary, and nothing about the drain or background work; failures are still told
     #[arg(long)]
     pub(crate) quiet: bool,
     /// Colours in the summary
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) color: Color,
+}
+
+impl SaidArgs {
+    /// How safe text is made; or which secret cannot be kept, never what it is. `lookup` gives the values of a variable.
+    pub(crate) fn projection(&self, lookup: impl Fn(&OsStr) -> Vec<OsString>) -> Result<Projection, String> {
+        let mut builder = Projection::builder();
+        builder.redact(!self.no_redact);
+        for (place, name) in self.secret.iter().enumerate() {
+            let values = lookup(name);
+            if values.is_empty() {
+                // Not shown: it may be the secret itself.
+                let (place, all) = (place + 1, self.secret.len());
+                return Err(format!("--secret ({place} of {all}): no such variable is set (it takes a name, not the value)"));
+            }
+            for value in values {
+                builder.secret(value.as_bytes()).map_err(|e| format!("--secret {name:?}: failed to {e}"))?;
+            }
+        }
+        builder.build().map_err(|e| format!("failed to {e}"))
+    }
 }
 
 /// Which of the kernel's ways are used.
@@ -308,7 +334,7 @@ mod tests {
             &["--terminate-grace", "1", "--", "true"],
             &["--contain", "nope", "--", "true"],
             &["--contain", "cgroup=", "--", "true"],
-            &["--secret", "X", "--", "true"],
+            &["--secret", "X", "--no-redact", "--", "true"],
         ] {
             assert!(parse(args).is_err(), "{args:?} was taken");
         }

@@ -51,6 +51,6 @@ fn log_to_stderr() -> Result<(), String> {
         .to_str()
         .and_then(|level| level.parse().ok())
         .ok_or_else(|| format!("LASTWORDS_LOG is {level:?}: expected off, error, warn, info, debug or trace"))?;
-    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_writer(std::io::stderr).init();
     Ok(())
 }

@@ -21,6 +21,16 @@ pub(crate) fn write(path: &Path, json: &str) -> io::Result<()> {
     }
 }
 
+/// Whether it could be written, as far as that can be told before the run: a long run should not end with a report that has no
+/// place.
+pub(crate) fn check(path: &Path) -> io::Result<()> {
+    if fs::metadata(path).is_ok_and(|there| there.is_dir()) {
+        return Err(Errno::ISDIR.into());
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if fs::metadata(parent)?.is_dir() { Ok(()) } else { Err(Errno::NOTDIR.into()) }
+}
+
 fn replace(path: &Path, permissions: Option<fs::Permissions>, text: &str) -> io::Result<()> {
     let there = permissions.is_some();
     match beside(path, permissions, text) {
@@ -64,6 +74,7 @@ fn draft_name(path: &Path) -> io::Result<PathBuf> {
 
 fn in_place(path: &Path, text: &str) -> io::Result<()> {
     let flags = i32::try_from(rustix::fs::OFlags::NOCTTY.bits()).unwrap_or(0);
-    let mut file = OpenOptions::new().write(true).truncate(true).custom_flags(flags).open(path)?;
+    // A link that leads to nothing yet is made something, as a shell's redirection does.
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).custom_flags(flags).open(path)?;
     file.write_all(text.as_bytes())
 }

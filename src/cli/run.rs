@@ -12,12 +12,14 @@ use super::terminal::{Terminal, stop_ourselves};
 use super::termination;
 use arrayvec::ArrayVec;
 use lastwords::{
-    Bound, Capture, Command, Containment, DrainPolicy, Event, Generation, LastWordsPolicy, Output, Reactor, Report, Signal, SpawnError,
-    Stdin, StopPolicy, Stopping, Stream, TurnError,
+    Backend, BackendChoice, Bound, Capture, Command, Containment, DrainPolicy, Event, Generation, LastWordsPolicy, Output, Projection,
+    Reactor, Report, Signal, SpawnError, Stdin, StopPolicy, Stopping, Stream, TurnError,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -30,14 +32,37 @@ const POLLED: usize = 1 + signals::WATCHED + 2;
 pub(crate) fn run(args: &RunArgs) -> Ending {
     let mut relay = Relay::new();
     let colors = wants_colors(args.said.color, relay.is_terminal());
-    match drive(args, &mut relay) {
-        Ok(done) => finish(args, relay, done, colors),
-        Err(what) => {
-            relay.say(&Line::failure(what).render(colors));
-            relay.finish();
-            Ending::Status(status::OWN_FAILURE)
-        }
+    let failed = |mut relay: Relay, what: String| {
+        relay.say(&Line::failure(what).render(colors));
+        relay.finish();
+        Ending::Status(status::OWN_FAILURE)
+    };
+    let projection = match args.said.projection(|name| values(args, name)) {
+        Ok(projection) => projection,
+        Err(what) => return failed(relay, what),
+    };
+    if let Some(path) = args.said.report.as_deref().filter(|path| path.as_os_str() != report::STDOUT)
+        && let Err(e) = report::check(path)
+    {
+        return failed(relay, format!("failed to write the report to {path:?}: {}", said(&e)));
     }
+    match drive(args, &projection, &mut relay) {
+        Ok(done) => finish(args, &projection, relay, done, colors),
+        Err(what) => failed(relay, projection.text(&what)),
+    }
+}
+
+/// io_uring was asked for, and is not to be had.
+fn other_backend(args: &RunArgs, reactor: &Reactor) -> Option<Line> {
+    let caps = reactor.caps();
+    let missed = BackendChoice::from(args.ways.backend) == BackendChoice::Uring && caps.backend != Backend::Uring;
+    (missed && !args.said.quiet).then(|| Line::warning(format!("{} is used: {}", caps.backend, caps.backend_why)))
+}
+
+/// What the command, and what lastwords itself was given as this variable.
+fn values(args: &RunArgs, name: &OsStr) -> Vec<OsString> {
+    let given = args.child.env.iter().filter(|(key, _)| key == name).map(|(_, value)| value.clone());
+    given.chain(std::env::var_os(name)).collect()
 }
 
 /// A run that is over.
@@ -49,23 +74,27 @@ struct Done {
 }
 
 /// From the start to the final report. An error is lastwords' own failure, in words.
-fn drive(args: &RunArgs, relay: &mut Relay) -> Result<Done, String> {
+fn drive(args: &RunArgs, projection: &Projection, relay: &mut Relay) -> Result<Done, String> {
     let mut terminal = Terminal::look();
     let signals = Signals::watch(terminal.is_some()).map_err(|e| format!("failed to watch signals: {e}"))?;
     let foreground = terminal.as_ref().is_some_and(Terminal::is_to_be_given);
     let policy = args.work.policy()?;
     let mut command = command(args, &signals, foreground);
-    command.background(policy).containment(args.work.containment());
+    command.background(policy).containment(args.work.containment()).projection(projection.clone());
     let mut builder = Reactor::builder();
     builder.backend(args.ways.backend.into()).exit_source(args.ways.exit_source.into());
-    // lastwords has no children but the command.
-    builder.adopt_orphans(args.work.init || args.work.containment() == Containment::Cookie);
+    // lastwords has no children but the command. As process 1 it inherits orphans whether it asked or not: their zombies are nobody else's to reap.
+    let inherits = args.work.init || std::process::id() == 1;
+    builder.adopt_orphans(inherits || args.work.containment() == Containment::Cookie);
     let mut reactor = builder.build().map_err(|e| format!("failed to {e}"))?;
+    if let Some(line) = other_backend(args, &reactor) {
+        relay.say(&line.render(false));
+    }
     let started = Instant::now();
     let generation = match reactor.start(&command) {
         Ok(generation) => generation,
         Err(error) => {
-            let report = failed_spawn(args, &reactor, error);
+            let report = failed_spawn(args, projection, &reactor, error);
             return Ok(Done { report, signals, terminal });
         }
     };
@@ -132,9 +161,11 @@ fn command(args: &RunArgs, signals: &Signals, foreground: bool) -> Command {
 }
 
 /// The report of a command of which there never was a process.
-fn failed_spawn(args: &RunArgs, reactor: &Reactor, error: SpawnError) -> Box<Report> {
-    let command = args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    Box::new(Report::of_failed_spawn(command, error, reactor.caps()))
+fn failed_spawn(args: &RunArgs, projection: &Projection, reactor: &Reactor, error: SpawnError) -> Box<Report> {
+    let command = projection.command_line(args.command.iter().map(|word| word.as_bytes()));
+    let mut report = Report::of_failed_spawn(command, error, reactor.caps());
+    report.redacted = projection.redacts();
+    Box::new(report)
 }
 
 /// A command that runs, and what is beside it.
@@ -399,7 +430,7 @@ fn on_event(event: Event<'_>, args: &RunArgs, relay: &mut Relay, terminal: &mut 
 }
 
 /// Writes the report and the summary, and settles how lastwords ends.
-fn finish(args: &RunArgs, mut relay: Relay, done: Done, colors: bool) -> Ending {
+fn finish(args: &RunArgs, projection: &Projection, mut relay: Relay, done: Done, colors: bool) -> Ending {
     let Done { mut report, signals, terminal } = done;
     signals.let_go();
     report.id = Some(uuid::Uuid::new_v4().to_string());
@@ -428,7 +459,8 @@ fn finish(args: &RunArgs, mut relay: Relay, done: Done, colors: bool) -> Ending 
         lines.push(Line::failure(format!("failed to write to {stream}: {}", said(&e))));
         ending = Ending::Status(status::OWN_FAILURE);
     }
-    for line in lines {
+    for mut line in lines {
+        line.text = projection.text(&line.text);
         relay.say(&line.render(colors));
     }
     relay.finish();

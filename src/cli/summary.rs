@@ -1,7 +1,7 @@
 //! What lastwords says on stderr once the command is over.
 
 use super::duration::show;
-use lastwords::{DrainReport, EndedBy, Outcome, Report, Settled, SettledAs, StreamEnd, Survivor, Verdict};
+use lastwords::{DrainReport, EndedBy, Outcome, Report, Settled, SettledAs, Stream, StreamEnd, Survivor, Verdict};
 
 /// How many processes are named; the rest is counted.
 const NAMED: usize = 5;
@@ -79,7 +79,9 @@ fn end(report: &Report) -> Line {
         _ => "",
     };
     let hard = if report.stop.as_ref().is_some_and(|stop| stop.escalated) { ", SIGKILL was needed" } else { "" };
-    Line::fine(format!("{name} {how}{after}{why}{hard}"))
+    let text = format!("{name} {how}{after}{why}{hard}");
+    // Whoever reads only what is said must learn why it has ended.
+    if report.outcome == Some(Outcome::TimedOut) { Line::warning(text) } else { Line::fine(text) }
 }
 
 /// A drain that a bound ended, and who was the reason.
@@ -130,9 +132,12 @@ fn background(work: &Settled) -> Option<Line> {
 
 /// Work that is left with a pipe whose reader ends now.
 fn held(report: &Report, work: &Settled) -> Option<Line> {
-    let left = matches!(work.state, SettledAs::Kept | SettledAs::Reported);
+    // With nobody looking, it is known by the pipe that it holds.
+    let unseen = work.state == SettledAs::Disabled && report.drain.as_ref().is_some_and(|drain| !drain.holders.is_empty());
+    let left = unseen || matches!(work.state, SettledAs::Kept | SettledAs::Reported);
+    let open = |stream: Stream| unseen && report.drain.as_ref().is_some_and(|drain| drain.open.contains(&stream));
     let held = |stream: &Option<lastwords::StreamReport>| stream.is_some_and(|s| s.end == Some(StreamEnd::Held));
-    let streams = match (held(&report.stdout), held(&report.stderr)) {
+    let streams = match (held(&report.stdout) || open(Stream::Stdout), held(&report.stderr) || open(Stream::Stderr)) {
         (true, true) => "stdout and stderr",
         (true, false) => "stdout",
         (false, true) => "stderr",

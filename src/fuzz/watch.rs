@@ -174,8 +174,9 @@ impl Watch {
         None
     }
 
-    /// A turn begins.
+    /// A turn begins. What calls between the turns have brought is told first: a stop asks the leader, and may be what sees its exit.
     pub fn before(&mut self, reactor: &mut Reactor<Sim>) {
+        self.events(reactor);
         let sim = reactor.kernel_mut();
         let ended = |pipe: &PipeId| sim.world().pipes().find(|(id, _)| id == pipe).is_none_or(|(_, pipe)| pipe.no_writer());
         for seen in self.all.values_mut() {

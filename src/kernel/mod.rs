@@ -440,6 +440,10 @@ pub trait Kernel: sealed::Sealed {
     /// The generation is over for the reactor.
     fn release(&mut self, generation: Token, how: Release) -> Released<Self::Raw>;
 
+    /// Closes what was put aside: pipes at their end and the pidfds of the reaped, which nobody but the host's own table of
+    /// descriptors can tell from closed ones. [`Kernel::wait`] does it, too.
+    fn tidy(&mut self) {}
+
     /// For foreign loops that watch the descriptor alone: makes it readable at `at`.
     fn alarm(&mut self, at: Option<Ns>);
 

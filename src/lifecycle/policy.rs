@@ -40,7 +40,7 @@ impl From<Option<Duration>> for Bound {
     }
 }
 
-/// How long a generation's captured streams are read after the exit (spec 1.3).
+/// How long a generation's captured streams are read after the exit.
 ///
 /// ```
 /// use lastwords::{Bound, DrainPolicy};
@@ -79,7 +79,7 @@ impl DrainPolicy {
     }
 }
 
-/// How a stop goes: a signal to the whole group, a grace, SIGKILL to the whole group (spec 3).
+/// How a stop goes: a signal to the whole group, a grace, SIGKILL to the whole group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct StopPolicy {
@@ -130,7 +130,7 @@ pub enum Wait {
     ReportOnly,
 }
 
-/// What becomes of work that outlives its leader (spec 4). `None` is the default; zero is zero.
+/// What becomes of work that outlives its leader. `None` is the default; zero is zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct BackgroundPolicy {
@@ -198,7 +198,7 @@ impl BackgroundPolicy {
     }
 }
 
-/// How many of the last words are kept (spec 5.4, 1.8).
+/// How many of the last words are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct LastWordsPolicy {

@@ -1,6 +1,6 @@
 //! What to run: a builder that makes a [`Plan`] and a [`Policy`], both plain data.
 
-use crate::capture::Projection;
+use crate::capture::{LineFunction, Projection};
 use crate::kernel::plan::{Containment, OutputPlan, Plan, StdinPlan};
 use crate::lifecycle::policy::{BackgroundPolicy, DrainPolicy, LastWordsPolicy, Policy, StopPolicy};
 use crate::limits;
@@ -154,7 +154,7 @@ impl From<OwnedFd> for Output {
 /// command.run_limit(Duration::from_secs(600));
 /// ```
 ///
-/// Its `Debug` shows names of variables, never values.
+/// Its `Debug` shows names of variables, never values, and no arguments.
 #[derive(Clone)]
 pub struct Command {
     plan: Arc<Plan>,
@@ -163,6 +163,7 @@ pub struct Command {
     pub(super) input: Option<Arc<[u8]>>,
     pub(super) last_words: LastWordsPolicy,
     pub(super) projection: Option<Projection>,
+    pub(super) line_function: Option<Arc<LineFunction>>,
 }
 
 impl Command {
@@ -175,6 +176,7 @@ impl Command {
             input: None,
             last_words: LastWordsPolicy::default(),
             projection: None,
+            line_function: None,
         }
     }
 
@@ -419,7 +421,15 @@ impl Command {
 
 impl fmt::Debug for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Command").field("plan", &self.plan).field("policy", &self.policy).finish_non_exhaustive()
+        let projection = self.projection.clone().unwrap_or_default();
+        let shown = |text: &OsStr| projection.text(&text.to_string_lossy());
+        f.debug_struct("Command")
+            .field("program", &shown(&self.plan.program))
+            .field("args", &self.plan.args.len())
+            .field("env", &self.plan.env.keys().map(|name| shown(name)).collect::<Vec<_>>())
+            .field("dir", &self.plan.dir.as_deref().map(|dir| shown(dir.as_os_str())))
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
     }
 }
 

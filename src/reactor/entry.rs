@@ -1,6 +1,7 @@
 //! What the loop keeps of one generation.
 
 use super::event::Generation;
+use super::watch::Watch;
 use crate::capture::{Captured, Pool, Projection};
 use crate::error::{Errno, SpawnError};
 use crate::kernel::plan::Plan;
@@ -31,6 +32,8 @@ pub(super) struct Channel {
     pub(super) late_from: Option<u64>,
     /// An output item of it stands in the queue of events.
     pub(super) offered: bool,
+    /// The host's line function, if it has one for this stream.
+    pub(super) watch: Option<Box<Watch>>,
     pub(super) error: Option<Errno>,
 }
 

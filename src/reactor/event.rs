@@ -10,7 +10,7 @@ use std::time::Instant;
 /// One run of one command: the key by which a host speaks of it. Never used again, and worth nothing to another loop.
 ///
 /// Displayed as its number within the loop, from 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Generation {
     pub(super) sequence: u32,
     pub(super) slot: u32,
@@ -25,6 +25,12 @@ impl Generation {
     /// Its number within the loop, from 1.
     pub fn number(self) -> u64 {
         u64::from(self.sequence)
+    }
+}
+
+impl fmt::Debug for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Generation({})", self.sequence)
     }
 }
 

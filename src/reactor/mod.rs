@@ -25,6 +25,7 @@ mod stdin;
 mod steer;
 mod tell;
 mod turn;
+mod watch;
 
 pub use builder::Builder;
 pub use command::{Capture, Command, Output, Stdin};
@@ -51,6 +52,7 @@ use slab::Slab;
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
+use watch::Panic;
 
 /// What a loop was built with.
 #[derive(Clone, Debug)]
@@ -145,6 +147,8 @@ pub struct Reactor<K: Kernel = Linux> {
     released: Option<Released<K::Raw>>,
     raw: RawEnds<K::Raw>,
     alarm: Option<Ns>,
+    /// The host's line function has panicked; the round is finished first.
+    panic: Option<Panic>,
     stats: Stats,
 }
 
@@ -198,6 +202,7 @@ impl<K: Kernel> Reactor<K> {
             released: None,
             raw: RawEnds::new(),
             alarm: None,
+            panic: None,
             stats: Stats::default(),
             settings,
         }

@@ -109,6 +109,7 @@ impl<K: Kernel> Reactor<K> {
                     self.queue.pop_front();
                     if let Some(channel) = self.table[key].channel_mut(stream) {
                         channel.offered = false;
+                        channel.captured.trim(&mut self.pool);
                     }
                     self.release_last_event(key);
                 }
@@ -153,6 +154,7 @@ impl<K: Kernel> Reactor<K> {
 
     fn lend(&mut self, key: usize, happening: Happening) -> Event<'_> {
         if happening == Happening::Closed {
+            self.kernel.tidy();
             let report = Box::new(self.report(key));
             let generation = self.table[key].generation;
             self.popped = Some(generation.token());

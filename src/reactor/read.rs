@@ -129,6 +129,15 @@ impl<K: Kernel> Reactor<K> {
         let now = self.now;
         let ReadOp { room, spare, got, .. } = op;
         let Some(channel) = self.table[key].channel_mut(stream) else { return };
+        if let (Some(watch), Got::Data { n, .. }) = (&mut channel.watch, got) {
+            // Before anything of it is kept: little may be.
+            let (begun, left) = room.as_ref().map_or((&[][..], n), |(block, full)| {
+                let bytes = block.bytes().get(*full as usize..).unwrap_or_default();
+                bytes.split_at_checked(n).map_or((bytes, n - bytes.len().min(n)), |(new, _)| (new, 0))
+            });
+            watch.push(begun, &mut self.panic);
+            watch.push(spare.bytes().get(..left).unwrap_or_default(), &mut self.panic);
+        }
         let spare = match got {
             Got::Data { n, .. } => channel.captured.store(&mut self.pool, room, spare, n, now),
             Got::Empty | Got::End | Got::Failed(_) | Got::Unasked => {

@@ -42,7 +42,8 @@ impl<K: Kernel> Reactor<K> {
             SpawnOutcome::NotYet => {}
             SpawnOutcome::Started => self.feed_input(key, Input::Started),
             SpawnOutcome::Failed(error) => {
-                self.table[key].error = Some(error);
+                let entry = &mut self.table[key];
+                entry.error = Some(error.shown_by(|text| entry.projection.text(text)));
                 self.feed_input(key, Input::StartFailed);
             }
         }

@@ -1,6 +1,7 @@
 //! Bringing a generation in.
 
 use super::entry::{Channel, Entry, Feed, Held, Place, Sweep, Told, pipe_capacity};
+use super::watch::Watch;
 use super::{Command, Generation, Reactor};
 use crate::capture::Captured;
 use crate::error::{Errno, SpawnError, Step};
@@ -30,8 +31,15 @@ impl<K: Kernel> Reactor<K> {
         let slot = slot.ok_or_else(|| SpawnError::new(Step::Register, Errno::from_raw(libc::EMFILE)))?;
         self.sequence = self.sequence.wrapping_add(1).max(1);
         let generation = Generation { sequence: self.sequence, slot, tag: self.tag };
-        let born = self.kernel.spawn(command.plan(), generation.token())?;
+        // Before the child exists: it may have ended by the time this thread is let run again.
         self.now = self.kernel.now();
+        let born = match self.kernel.spawn(command.plan(), generation.token()) {
+            Ok(born) => born,
+            Err(error) => {
+                let projection = command.projection.as_ref().unwrap_or(&self.projection);
+                return Err(error.shown_by(|text| projection.text(text)));
+            }
+        };
         let raw = [born.stdin.is_some(), born.stdout.is_some(), born.stderr.is_some()];
         let entry = self.entry(command, generation, &born);
         if raw.contains(&true) {
@@ -112,6 +120,7 @@ impl<K: Kernel> Reactor<K> {
 
     fn entry(&self, command: &Command, generation: Generation, born: &Born<K::Raw>) -> Entry {
         let captured = command.captured();
+        let projection = command.projection.as_ref().unwrap_or(&self.projection);
         let channel = |stream: Stream| {
             let capture = command.captures[stream.index()];
             captured[stream.index()].then(|| {
@@ -123,6 +132,7 @@ impl<K: Kernel> Reactor<K> {
                     capacity: pipe_capacity(capture.pipe),
                     late_from: None,
                     offered: false,
+                    watch: Watch::of(command, stream, projection),
                     error: None,
                 })
             })
@@ -140,7 +150,7 @@ impl<K: Kernel> Reactor<K> {
             stop: command.policy.stop,
             pid: born.pid,
             plan: command.plan().clone(),
-            projection: command.projection.clone().unwrap_or_else(|| self.projection.clone()),
+            projection: projection.clone(),
             born: self.now,
             started_at: born.started_at,
             exited: None,

@@ -3,11 +3,13 @@
 use super::Reactor;
 use super::entry::{Entry, Told};
 use super::queue::Item;
+use crate::capture::Projection;
 use crate::error::{Errno, SpawnError, Step};
 use crate::kernel::Kernel;
 use crate::kernel::plan::Containment;
 use crate::lifecycle::Happening;
-use crate::lifecycle::report::{ContainedBy, DrainReport, EndedBy, Report, Settled, Timing};
+use crate::lifecycle::report::{ContainedBy, DrainReport, EndedBy, Report, Settled, StopReport, Timing};
+use crate::time::Ns;
 use crate::words::Stream;
 
 impl Told {
@@ -28,6 +30,26 @@ impl Entry {
     pub(super) fn spawn_error(&self) -> SpawnError {
         self.error.clone().unwrap_or_else(|| SpawnError::new(Step::Exec, Errno::from_raw(libc::EIO)))
     }
+
+    // A process may call itself what it likes: names go out as all text does.
+
+    fn drain_report(&self) -> Option<DrainReport> {
+        let mut drain = self.life.drain_report()?;
+        show(&self.projection, drain.holders.iter_mut().map(|holder| &mut holder.comm));
+        Some(drain)
+    }
+
+    fn settled(&self, now: Ns) -> Option<Settled> {
+        let mut settled = self.life.settled(now, contained_by(&self.plan.contain))?;
+        show(&self.projection, settled.processes.iter_mut().map(|survivor| &mut survivor.comm));
+        Some(settled)
+    }
+
+    fn stop_report(&self) -> Option<StopReport> {
+        let mut stop = self.life.stop_report()?;
+        show(&self.projection, stop.stuck.iter_mut().map(|survivor| &mut survivor.comm));
+        Some(stop)
+    }
 }
 
 impl<K: Kernel> Reactor<K> {
@@ -40,11 +62,12 @@ impl<K: Kernel> Reactor<K> {
             Happening::BackgroundWait => {
                 let entry = &mut self.table[key];
                 entry.told.survivors = entry.life.members().iter().map(|member| member.who.clone()).collect();
+                show(&entry.projection, entry.told.survivors.iter_mut().map(|survivor| &mut survivor.comm));
             }
             Happening::Settled => {
                 let now = self.now;
                 let entry = &mut self.table[key];
-                entry.told.settled = entry.life.settled(now, contained_by(&entry.plan.contain));
+                entry.told.settled = entry.settled(now);
             }
             Happening::Closed => self.tell_closed(key),
         }
@@ -55,7 +78,7 @@ impl<K: Kernel> Reactor<K> {
     fn tell_drained(&mut self, key: usize, warn: bool) {
         self.mark_last_words(key);
         let entry = &mut self.table[key];
-        entry.told.drain = entry.life.drain_report();
+        entry.told.drain = entry.drain_report();
         if warn {
             warn_of(entry);
         }
@@ -67,14 +90,17 @@ impl<K: Kernel> Reactor<K> {
         let entry = &mut self.table[key];
         entry.closed = Some(now);
         if entry.told.drain.is_none() {
-            entry.told.drain = entry.life.drain_report();
+            entry.told.drain = entry.drain_report();
         }
         if entry.told.settled.is_none() {
-            entry.told.settled = entry.life.settled(now, contained_by(&entry.plan.contain));
+            entry.told.settled = entry.settled(now);
         }
         let lines = entry.tail_lines[1] as usize;
-        if let (Some(mark), Some(channel)) = (entry.mark, entry.streams[entry.words_from.index()].as_deref()) {
-            entry.told.late_words = entry.projection.last_lines(&channel.captured, mark, channel.captured.total(), lines);
+        if let (Some(mark), Some(channel)) = (entry.mark, entry.streams[entry.words_from.index()].as_deref_mut()) {
+            entry.told.late_words = match &mut channel.watch {
+                Some(watch) => watch.late_words(&mut self.panic),
+                None => entry.projection.last_lines(&channel.captured, mark, channel.captured.total(), lines),
+            };
         }
         let token = entry.generation.token();
         self.live -= 1;
@@ -89,12 +115,15 @@ impl<K: Kernel> Reactor<K> {
             return;
         }
         let lines = entry.tail_lines[0] as usize;
-        let Some(channel) = entry.streams[entry.words_from.index()].as_deref() else {
+        let Some(channel) = entry.streams[entry.words_from.index()].as_deref_mut() else {
             entry.told.last_words = Some(Vec::new());
             return;
         };
         let total = channel.captured.total();
-        entry.told.last_words = Some(entry.projection.last_lines(&channel.captured, 0, total, lines));
+        entry.told.last_words = Some(match &mut channel.watch {
+            Some(watch) => watch.last_words(&mut self.panic),
+            None => entry.projection.last_lines(&channel.captured, 0, total, lines),
+        });
         entry.mark = Some(total);
     }
 
@@ -114,10 +143,10 @@ impl<K: Kernel> Reactor<K> {
             error: entry.error.clone(),
             outcome: entry.life.outcome().filter(|_| ran),
             exit: entry.life.exit().filter(|_| ran).map(|info| info.exit),
-            stop: entry.life.stop_report(),
+            stop: entry.stop_report(),
             drain: entry.told.drain.clone().filter(|_| ran),
-            stdout: entry.stream_report(Stream::Stdout),
-            stderr: entry.stream_report(Stream::Stderr),
+            stdout: entry.stream_report(Stream::Stdout).filter(|_| ran),
+            stderr: entry.stream_report(Stream::Stderr).filter(|_| ran),
             stdin: entry.stdin_report(),
             stderr_tail: entry.told.last_words.clone().unwrap_or_default(),
             late_tail: entry.told.late_words.clone(),
@@ -133,6 +162,10 @@ impl<K: Kernel> Reactor<K> {
             exit_source: caps.exit,
         }
     }
+}
+
+fn show<'a>(projection: &Projection, names: impl Iterator<Item = &'a mut String>) {
+    names.for_each(|name| *name = projection.text(name));
 }
 
 fn contained_by(containment: &Containment) -> ContainedBy {

@@ -38,6 +38,15 @@ impl<K: Kernel> Reactor<K> {
     }
 
     pub(super) fn round(&mut self, until: Until) -> Result<(), TurnError> {
+        let done = self.whole_round(until);
+        // Not before everything is as it has to be.
+        if let Some(panic) = self.panic.take() {
+            panic.resume();
+        }
+        done
+    }
+
+    fn whole_round(&mut self, until: Until) -> Result<(), TurnError> {
         self.stats.turns += 1;
         self.sweep_budget = limits::SWEEP_BYTES;
         let tellings = self.tellings;

@@ -5,6 +5,7 @@ mod background;
 mod init;
 mod output;
 mod report;
+mod secrets;
 mod signals;
 mod status;
 mod support;

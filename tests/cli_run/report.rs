@@ -199,8 +199,9 @@ fn what_was_chosen_is_told() {
 }
 
 #[test]
-fn asking_for_a_backend_that_may_be_missing_still_runs() {
-    let (output, report) = finish_with_report(&["--backend", "uring"], "exit 4");
-    assert_eq!(output.status.code(), Some(4));
-    assert!(report["backend"] == "uring" || report["backend"] == "epoll");
+fn the_ring_is_used_where_it_can_be_had_and_the_command_runs_all_the_same() {
+    let asked = lastwords::Reactor::builder().backend(lastwords::BackendChoice::Uring).build().expect("a loop");
+    let (output, report) = finish_with_report(&["--backend", "uring"], "echo out; echo err >&2; exit 4");
+    assert_eq!((output.status.code(), output.stdout.as_slice(), output.stderr.as_slice()), (Some(4), &b"out\n"[..], &b"err\n"[..]));
+    assert_eq!(report["backend"], json!(asked.caps().backend.to_string()));
 }

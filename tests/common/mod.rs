@@ -19,7 +19,7 @@ pub(crate) mod story;
 pub(crate) mod sys;
 pub(crate) mod tracer;
 
-use lastwords::{Builder, ExitSource, ExitSourceChoice, GroupSignal, Reactor};
+use lastwords::{Backend, BackendChoice, Builder, ExitSource, ExitSourceChoice, GroupSignal, Reactor};
 use std::time::{Duration, Instant};
 
 /// Longer than anything takes that happens at all, on a machine that is busy with other things.
@@ -39,6 +39,8 @@ pub(crate) enum Mode {
     OldGroup,
     /// SIGCHLD.
     Sigchld,
+    /// Pidfds, with io_uring as the poll set (epoll where the kernel refuses it).
+    Uring,
 }
 
 /// The mode that a test runs in, and the test's full name.
@@ -56,6 +58,7 @@ impl Way {
             Mode::Pidfd => builder.exit_source(ExitSourceChoice::Pidfd),
             Mode::OldGroup => builder.exit_source(ExitSourceChoice::Pidfd).group_signal(GroupSignal::Off),
             Mode::Sigchld => builder.exit_source(ExitSourceChoice::Sigchld),
+            Mode::Uring => builder.exit_source(ExitSourceChoice::Pidfd).backend(BackendChoice::Uring),
         };
         builder
     }
@@ -68,8 +71,16 @@ impl Way {
     /// The exit source that this mode must lead to.
     pub(crate) fn exit_source(self) -> ExitSource {
         match self.mode {
-            Mode::Pidfd | Mode::OldGroup => ExitSource::Pidfd,
+            Mode::Pidfd | Mode::OldGroup | Mode::Uring => ExitSource::Pidfd,
             Mode::Sigchld => ExitSource::Sigchld,
+        }
+    }
+
+    /// The poll sets that this mode may lead to: a kernel may refuse io_uring.
+    pub(crate) fn backends(self) -> &'static [Backend] {
+        match self.mode {
+            Mode::Pidfd | Mode::OldGroup | Mode::Sigchld => &[Backend::Epoll],
+            Mode::Uring => &[Backend::Uring, Backend::Epoll],
         }
     }
 
@@ -79,12 +90,14 @@ impl Way {
     }
 }
 
-/// Makes a test of each function for each [`Mode`]: `pidfd::NAME`, `old_group::NAME`, `sigchld::NAME`.
+/// Makes a test of each function for each [`Mode`]: `pidfd::NAME`, `old_group::NAME`, `sigchld::NAME`,
+/// `uring::NAME`.
 macro_rules! every_way {
     ($($test:ident),+ $(,)?) => {
         $crate::every_way!(@ pidfd Pidfd $($test)+);
         $crate::every_way!(@ old_group OldGroup $($test)+);
         $crate::every_way!(@ sigchld Sigchld $($test)+);
+        $crate::every_way!(@ uring Uring $($test)+);
     };
     (@ $way:ident $mode:ident $($test:ident)+) => {
         mod $way {

@@ -2,11 +2,12 @@
 
 #![expect(unsafe_code, reason = "the disposition of SIGPIPE is set for a whole process")]
 
-use crate::rig::{Failure, NO_GROUP_SIGNAL, Rig, SIGCHLD};
+use crate::rig::{Failure, NO_GROUP_SIGNAL, Rig, SIGCHLD, URING};
 use crate::support::{self, Census};
+use lastwords::kernel::Kernel;
 use lastwords::kernel::linux::{Linux, LinuxOptions};
 use lastwords::kernel::plan::Plan;
-use lastwords::{ExitSourceChoice, GroupSignal, Signal};
+use lastwords::{Backend, BackendChoice, ExitSourceChoice, GroupSignal, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Resource, Rlimit, WaitOptions, getrlimit, kill_process, setrlimit, waitpid};
 use std::fs;
@@ -54,7 +55,15 @@ impl<const KIND: u8> Rig for LinuxRig<KIND> {
         if KIND & SIGCHLD != 0 {
             options.exit_source = ExitSourceChoice::Sigchld;
         }
-        LinuxRig { linux: Linux::new(options).expect("a poll set"), strangers: Vec::new(), spare: 0 }
+        if KIND & URING != 0 {
+            options.backend = BackendChoice::Uring;
+        }
+        let linux = Linux::new(options).expect("a poll set");
+        if linux.caps().backend == Backend::Epoll && KIND & URING != 0 {
+            // Then the promises are kept by epoll, as they are where it was asked for.
+            eprintln!("{}", linux.caps().backend_why);
+        }
+        LinuxRig { linux, strangers: Vec::new(), spare: 0 }
     }
 
     fn kernel(&mut self) -> &mut Linux {
@@ -131,6 +140,8 @@ impl<const KIND: u8> Rig for LinuxRig<KIND> {
 
     fn count(&mut self) -> String {
         limit_descriptors(None);
+        // What was put aside is closed by the next wait at the latest.
+        self.kernel().tidy();
         let census = Census::take();
         format!("descriptors {:?}, children {:?}, {} threads", census.descriptors, census.children, census.threads)
     }

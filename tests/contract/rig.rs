@@ -60,3 +60,5 @@ pub(crate) const NO_GROUP_SIGNAL: u8 = 1;
 pub(crate) const SIGCHLD: u8 = 2;
 /// Everything that may go wrong without anybody being to blame does so, often.
 pub(crate) const STORM: u8 = 4;
+/// io_uring is the poll set.
+pub(crate) const URING: u8 = 8;

@@ -5,20 +5,15 @@ use super::{feed, pidfd};
 use crate::error::{BuildError, Errno};
 use crate::kernel::linux::LinuxOptions;
 use crate::kernel::{Caps, MemberWatch};
-use crate::words::{Backend, BackendChoice, ExitSource, ExitSourceChoice, GroupSignal};
+use crate::words::{Backend, ExitSource, ExitSourceChoice, GroupSignal};
 use std::os::fd::AsFd;
 
-/// Tries everything. An error only if the host insists on what is not to be had.
+/// Tries everything but the poll set, which is tried by making it. An error only if the host insists on what is not to be had.
 pub(crate) fn find(options: &LinuxOptions) -> Result<Caps, BuildError> {
     let clone3 = try_clone3();
     let opened = pidfd::open(std::process::id());
     let exit = choose_exit(options.exit_source, clone3, opened.as_ref().map(|_| ()).map_err(|e| *e))?;
     let mut caps = Caps::bare(Backend::Epoll, exit.0);
-    caps.backend_why = match options.backend {
-        BackendChoice::Auto => "epoll is the default".into(),
-        BackendChoice::Epoll => "epoll was asked for".into(),
-        BackendChoice::Uring => "io_uring is not built in".into(),
-    };
     caps.exit_why = exit.1;
     caps.clone3 = clone3.is_ok();
     // clone(2) has CLONE_PIDFD as well, of the same age, and nothing harmless to try it by.
@@ -131,12 +126,6 @@ mod tests {
         }
         let off = find(&LinuxOptions { group_signal: GroupSignal::Off, ..LinuxOptions::default() }).expect("caps");
         assert!(!off.group_signal);
-    }
-
-    #[test]
-    fn io_uring_is_answered_with_epoll_and_the_reason() {
-        let caps = find(&LinuxOptions { backend: BackendChoice::Uring, ..LinuxOptions::default() }).expect("caps");
-        assert_eq!((caps.backend, caps.backend_why.as_str()), (Backend::Epoll, "io_uring is not built in"));
     }
 
     #[test]

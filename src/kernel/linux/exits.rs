@@ -1,13 +1,13 @@
 //! Has the leader ended, and how?
 
-use super::epoll::Epoll;
 use super::pidfd::{self, Waited, wait_child};
+use super::poller::Poller;
 use super::table::{ExitWatch, Leader, Row};
 use crate::kernel::{Collected, ExitInfo, Keep, Usage};
 use std::os::fd::AsFd;
 
 /// Asks, and notes the answer in the row. Once it has ended the answer is always the same.
-pub(crate) fn collect(row: &mut Row, keep: Keep, epoll: &Epoll) -> Collected {
+pub(crate) fn collect(row: &mut Row, keep: Keep, poller: &mut Poller) -> Collected {
     let reap = keep == Keep::No;
     match row.leader {
         Leader::Running => {}
@@ -23,7 +23,7 @@ pub(crate) fn collect(row: &mut Row, keep: Keep, epoll: &Epoll) -> Collected {
     }
     match wait_child(row.name(), reap) {
         Waited::NotYet => {
-            not_yet(row);
+            not_yet(row, poller);
             return Collected::NotYet;
         }
         Waited::Ended(info, peak) => {
@@ -39,14 +39,14 @@ pub(crate) fn collect(row: &mut Row, keep: Keep, epoll: &Epoll) -> Collected {
         // A filter that has come since the loop was built. It is over when its number is nobody's.
         Waited::Refused(_) => {
             if pidfd::group_of(row.pid).is_some() {
-                not_yet(row);
+                not_yet(row, poller);
                 return Collected::NotYet;
             }
             row.leader = Leader::Gone;
         }
     }
     // After the question: reaping it makes its pidfd ready once more, which is nobody's news.
-    row.unwatch_exit(epoll);
+    row.unwatch_exit(poller);
     told(row)
 }
 
@@ -55,8 +55,10 @@ fn told(row: &Row) -> Collected {
 }
 
 /// A spurious notice: the pidfd stays in the poll set, and who is asked by number is asked again.
-fn not_yet(row: &mut Row) {
-    if row.watch == ExitWatch::Told {
-        row.watch = ExitWatch::Asked;
+fn not_yet(row: &mut Row, poller: &mut Poller) {
+    match (row.watch, &row.pidfd) {
+        (ExitWatch::Told, _) => row.watch = ExitWatch::Asked,
+        (ExitWatch::Pidfd, Some(pidfd)) => poller.owe_changes(pidfd.as_fd()),
+        (ExitWatch::Pidfd | ExitWatch::Asked | ExitWatch::Over, _) => {}
     }
 }

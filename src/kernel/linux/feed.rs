@@ -105,20 +105,22 @@ mod tests {
 
     #[test]
     fn bytes_go_in_until_it_is_full() {
-        for way in ways() {
-            let (reader, writer) = nonblocking();
-            let mut taken = 0;
-            let last = loop {
-                match write(writer.as_fd(), &[5; 10_000], way) {
-                    Wrote::Took(n) => taken += n,
-                    other => break other,
-                }
-            };
-            assert_eq!(last, Wrote::Full);
-            let mut all = vec![0; taken + 1];
-            assert_eq!(rustix::io::read(&reader, &mut all), Ok(taken));
-            assert!(matches!(write(writer.as_fd(), b"x", way), Wrote::Took(1)));
-        }
+        alone("bytes_go_in_until_it_is_full", module_path!(), || {
+            for way in ways() {
+                let (reader, writer) = nonblocking();
+                let mut taken = 0;
+                let last = loop {
+                    match write(writer.as_fd(), &[5; 10_000], way) {
+                        Wrote::Took(n) => taken += n,
+                        other => break other,
+                    }
+                };
+                assert_eq!(last, Wrote::Full);
+                let mut all = vec![0; taken + 1];
+                assert_eq!(rustix::io::read(&reader, &mut all), Ok(taken));
+                assert!(matches!(write(writer.as_fd(), b"x", way), Wrote::Took(1)));
+            }
+        });
     }
 
     #[test]

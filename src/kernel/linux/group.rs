@@ -107,7 +107,7 @@ fn by_number(group: u32, signal: Signal) -> Signalled {
     }
 }
 
-fn is_empty_by_number(group: u32) -> bool {
+pub(super) fn is_empty_by_number(group: u32) -> bool {
     pidfd::pid_of(group).is_some_and(|pid| test_kill_process_group(pid) == Err(Errno::SRCH))
 }
 

@@ -1,9 +1,9 @@
 //! What outlives its generation: pipes that kept work still holds, read and thrown away so that keeping the work is not killing
 //! it, and leaders that have not ended, reaped when they do. Nobody is told of any of it.
 
-use super::epoll::{Epoll, Key};
 use super::pidfd::{ChildName, Waited, wait_child};
 use super::pipe::throw_away;
+use super::poller::{Interest, Key, Poller};
 use crate::limits;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -35,12 +35,12 @@ pub(crate) struct Lingering {
 
 impl Lingering {
     /// Goes on reading a pipe that is in the poll set. Beyond [`limits::LINGERERS`] it is closed instead.
-    pub(crate) fn pipe(&mut self, fd: OwnedFd, epoll: &Epoll) {
+    pub(crate) fn pipe(&mut self, fd: OwnedFd, poller: &mut Poller) {
         let pipes = self.list.iter().filter(|l| matches!(l.what, What::Pipe(_))).count();
         let number = self.next_number();
         // Under its new key what is readable now is told again.
-        if pipes >= limits::LINGERERS || epoll.again_reader(fd.as_fd(), Key::Linger(number)).is_err() {
-            epoll.remove(fd.as_fd());
+        if pipes >= limits::LINGERERS || poller.again_reader(fd.as_fd(), Key::Linger(number)).is_err() {
+            poller.remove(fd.as_fd());
             return;
         }
         if self.scratch.is_empty() {
@@ -50,15 +50,15 @@ impl Lingering {
     }
 
     /// Reaps a leader when it ends. Not bounded: a leader that is forgotten stays a zombie for as long as the host lives.
-    pub(crate) fn leader(&mut self, pid: u32, pidfd: Option<OwnedFd>, epoll: &Epoll) {
+    pub(crate) fn leader(&mut self, pid: u32, pidfd: Option<OwnedFd>, poller: &mut Poller) {
         let number = self.next_number();
         if let Some(pidfd) = &pidfd {
             // It may have been taken out of the poll set, or never have been in it.
-            epoll.remove(pidfd.as_fd());
-            let _ = epoll.add_reader(pidfd.as_fd(), Key::Linger(number));
+            poller.remove(pidfd.as_fd());
+            let _ = poller.add(pidfd.as_fd(), Key::Linger(number), Interest::Read);
         }
         let lingerer = Lingerer { number, what: What::Leader { pid, pidfd } };
-        if !lingerer.is_over(epoll) {
+        if !lingerer.is_over(poller) {
             self.list.push(lingerer);
         }
     }
@@ -74,30 +74,39 @@ impl Lingering {
     }
 
     /// One of them is ready.
-    pub(crate) fn ready(&mut self, number: u32, epoll: &Epoll) {
+    pub(crate) fn ready(&mut self, number: u32, poller: &mut Poller) {
         let Some(at) = self.list.iter().position(|l| l.number == number) else { return };
         let Some(lingerer) = self.list.get(at) else { return };
         let is_over = match &lingerer.what {
-            What::Leader { .. } => lingerer.is_over(epoll),
+            What::Leader { pidfd, .. } => {
+                let is_over = lingerer.is_over(poller);
+                if let (false, Some(pidfd)) = (is_over, pidfd) {
+                    poller.owe_changes(pidfd.as_fd());
+                }
+                is_over
+            }
             What::Pipe(fd) => {
                 let answer = if self.left == 0 { Some(true) } else { throw_away(fd.as_fd(), &mut self.scratch, MOST) };
                 self.left = self.left.saturating_sub(MOST);
                 match answer {
                     // Told again at once, so that a host that watches our descriptor comes back.
-                    Some(true) => epoll.again_reader(fd.as_fd(), Key::Linger(number)).is_err(),
-                    Some(false) => false,
+                    Some(true) => poller.again_reader(fd.as_fd(), Key::Linger(number)).is_err(),
+                    Some(false) => {
+                        poller.owe(fd.as_fd());
+                        false
+                    }
                     None => true,
                 }
             }
         };
         if is_over {
-            self.list.swap_remove(at).close(epoll);
+            self.list.swap_remove(at).close(poller);
         }
     }
 
     /// Asks every leader whose end nothing tells (the SIGCHLD way).
-    pub(crate) fn ask_leaders(&mut self, epoll: &Epoll) {
-        self.list.retain(|l| !(matches!(l.what, What::Leader { pidfd: None, .. }) && l.is_over(epoll)));
+    pub(crate) fn ask_leaders(&mut self, poller: &mut Poller) {
+        self.list.retain(|l| !(matches!(l.what, What::Leader { pidfd: None, .. }) && l.is_over(poller)));
     }
 
     /// A leader's end is learnt by asking.
@@ -125,22 +134,22 @@ impl Lingering {
 
 impl Lingerer {
     /// A leader that has ended, and is reaped thereby.
-    fn is_over(&self, epoll: &Epoll) -> bool {
+    fn is_over(&self, poller: &mut Poller) -> bool {
         match &self.what {
             What::Pipe(_) => false,
             What::Leader { pid, pidfd } => {
                 let ended = wait_child(ChildName { pid: *pid, pidfd: pidfd.as_ref().map(AsFd::as_fd) }, true) != Waited::NotYet;
                 if let (true, Some(pidfd)) = (ended, pidfd) {
-                    epoll.remove(pidfd.as_fd());
+                    poller.remove(pidfd.as_fd());
                 }
                 ended
             }
         }
     }
 
-    fn close(self, epoll: &Epoll) {
+    fn close(self, poller: &mut Poller) {
         match self.what {
-            What::Pipe(fd) | What::Leader { pidfd: Some(fd), .. } => epoll.remove(fd.as_fd()),
+            What::Pipe(fd) | What::Leader { pidfd: Some(fd), .. } => poller.remove(fd.as_fd()),
             What::Leader { pidfd: None, .. } => {}
         }
     }
@@ -148,101 +157,128 @@ impl Lingerer {
 
 #[cfg(test)]
 mod tests {
+    // Alone in a process: between clone and exec a neighbour's child holds copies of every pipe of the process.
     use super::*;
+    use crate::kernel::linux::again::alone;
     use crate::kernel::linux::pidfd;
     use crate::kernel::linux::pipe::Pipe;
+    use crate::kernel::linux::poller::Ready;
     use crate::time::Ns;
+    use crate::words::BackendChoice;
     use std::process::{Command, Stdio};
 
-    fn serve(lingering: &mut Lingering, epoll: &mut Epoll) {
-        assert!(epoll.wait(Some(Ns::from_millis(20_000))).expect("wait"));
-        let ready: Vec<Key> = epoll.ready().map(|r| r.key).collect();
-        assert!(!ready.is_empty());
-        lingering.begin();
-        for key in ready {
-            let Key::Linger(number) = key else { panic!("{key:?}") };
-            lingering.ready(number, epoll);
+    fn serve(lingering: &mut Lingering, poller: &mut Poller) {
+        let mut ready: Vec<Ready> = Vec::with_capacity(64);
+        let begin = std::time::Instant::now();
+        while ready.is_empty() {
+            assert!(begin.elapsed() < std::time::Duration::from_secs(20));
+            poller.wait(Some(Ns::from_millis(20_000)), &mut ready).expect("wait");
         }
+        lingering.begin();
+        for Ready { key, .. } in ready {
+            let Key::Linger(number) = key else { panic!("{key:?}") };
+            lingering.ready(number, poller);
+        }
+        poller.settle();
+    }
+
+    /// Nothing that lingers, and a poll set; both kinds of those, if they are to be had.
+    fn pollers() -> impl Iterator<Item = (Lingering, Poller)> {
+        [BackendChoice::Epoll, BackendChoice::Uring].into_iter().map(|choice| {
+            let (poller, ..) = Poller::choose(choice, 64).expect("a poll set");
+            (Lingering::default(), poller)
+        })
     }
 
     #[test]
     fn a_pipe_is_read_for_as_long_as_somebody_writes() {
-        let (mut lingering, mut epoll) = (Lingering::default(), Epoll::new(8).expect("epoll"));
-        let pipe = Pipe::from_child(None).expect("pipe");
-        // What was written before it began to linger counts, too.
-        rustix::io::write(&pipe.childs, &[1; 60_000]).expect("write");
-        epoll.add_reader(pipe.ours.as_fd(), Key::Sigchld).expect("add");
-        lingering.pipe(pipe.ours, &epoll);
-        for _ in 0..4 {
-            serve(&mut lingering, &mut epoll);
-            // Blocks (and hangs the test) unless the pipe was emptied.
-            assert_eq!(rustix::io::write(&pipe.childs, &[1; 60_000]), Ok(60_000));
-        }
-        drop(pipe.childs);
-        serve(&mut lingering, &mut epoll);
-        assert!(lingering.is_empty());
+        alone("a_pipe_is_read_for_as_long_as_somebody_writes", module_path!(), || {
+            for (mut lingering, mut poller) in pollers() {
+                let pipe = Pipe::from_child(None).expect("pipe");
+                // What was written before it began to linger counts, too.
+                rustix::io::write(&pipe.childs, &[1; 60_000]).expect("write");
+                poller.add(pipe.ours.as_fd(), Key::Sigchld, Interest::Read).expect("add");
+                lingering.pipe(pipe.ours, &mut poller);
+                for _ in 0..4 {
+                    serve(&mut lingering, &mut poller);
+                    // Blocks (and hangs the test) unless the pipe was emptied.
+                    assert_eq!(rustix::io::write(&pipe.childs, &[1; 60_000]), Ok(60_000));
+                }
+                drop(pipe.childs);
+                serve(&mut lingering, &mut poller);
+                assert!(lingering.is_empty());
+            }
+        });
     }
 
     #[test]
     fn what_is_read_at_once_is_bounded_and_the_rest_is_told_again() {
-        let (mut lingering, mut epoll) = (Lingering::default(), Epoll::new(64).expect("epoll"));
-        let mut writers = Vec::new();
-        for _ in 0..20 {
-            let pipe = Pipe::from_child(None).expect("pipe");
-            rustix::io::write(&pipe.childs, &[1; 4000]).expect("write");
-            epoll.add_reader(pipe.ours.as_fd(), Key::Sigchld).expect("add");
-            lingering.pipe(pipe.ours, &epoll);
-            writers.push(pipe.childs);
+        for (mut lingering, mut poller) in pollers() {
+            let mut writers = Vec::new();
+            for _ in 0..20 {
+                let pipe = Pipe::from_child(None).expect("pipe");
+                rustix::io::write(&pipe.childs, &[1; 4000]).expect("write");
+                poller.add(pipe.ours.as_fd(), Key::Sigchld, Interest::Read).expect("add");
+                lingering.pipe(pipe.ours, &mut poller);
+                writers.push(pipe.childs);
+            }
+            let mut rounds = 0;
+            let is_full = |fd: &OwnedFd| rustix::io::ioctl_fionread(fd).expect("bytes") > 0;
+            while writers.iter().any(is_full) {
+                serve(&mut lingering, &mut poller);
+                rounds += 1;
+            }
+            assert!(rounds >= 20 / (MOST_OF_ALL / MOST), "{rounds}");
+            assert_eq!(lingering.len(), 20);
         }
-        let mut rounds = 0;
-        let is_full = |fd: &OwnedFd| rustix::io::ioctl_fionread(fd).expect("bytes") > 0;
-        while writers.iter().any(is_full) {
-            serve(&mut lingering, &mut epoll);
-            rounds += 1;
-        }
-        assert!(rounds >= 20 / (MOST_OF_ALL / MOST), "{rounds}");
-        assert_eq!(lingering.len(), 20);
     }
 
     #[test]
     fn beyond_its_bound_a_pipe_is_closed() {
-        let (mut lingering, epoll) = (Lingering::default(), Epoll::new(8).expect("epoll"));
-        let mut writers = Vec::new();
-        for _ in 0..=limits::LINGERERS {
-            let pipe = Pipe::from_child(None).expect("pipe");
-            epoll.add_reader(pipe.ours.as_fd(), Key::Sigchld).expect("add");
-            lingering.pipe(pipe.ours, &epoll);
-            writers.push(pipe.childs);
-        }
-        assert_eq!(lingering.len(), limits::LINGERERS);
-        let has_no_reader = |fd: &OwnedFd| {
-            let mut fds = [rustix::event::PollFd::new(fd, rustix::event::PollFlags::OUT)];
-            assert!(rustix::event::poll(&mut fds, Some(&rustix::time::Timespec::default())).is_ok());
-            fds[0].revents().contains(rustix::event::PollFlags::ERR)
-        };
-        assert_eq!(writers.iter().filter(|w| has_no_reader(w)).count(), 1);
+        alone("beyond_its_bound_a_pipe_is_closed", module_path!(), || {
+            for (mut lingering, mut poller) in pollers() {
+                let mut writers = Vec::new();
+                for _ in 0..=limits::LINGERERS {
+                    let pipe = Pipe::from_child(None).expect("pipe");
+                    poller.add(pipe.ours.as_fd(), Key::Sigchld, Interest::Read).expect("add");
+                    lingering.pipe(pipe.ours, &mut poller);
+                    writers.push(pipe.childs);
+                }
+                assert_eq!(lingering.len(), limits::LINGERERS);
+                let has_no_reader = |fd: &OwnedFd| {
+                    let mut fds = [rustix::event::PollFd::new(fd, rustix::event::PollFlags::OUT)];
+                    assert!(rustix::event::poll(&mut fds, Some(&rustix::time::Timespec::default())).is_ok());
+                    fds[0].revents().contains(rustix::event::PollFlags::ERR)
+                };
+                poller.settle();
+                assert_eq!(writers.iter().filter(|w| has_no_reader(w)).count(), 1);
+            }
+        });
     }
 
     #[test]
     #[expect(clippy::zombie_processes, reason = "the one under test waits for it")]
     fn a_leader_is_reaped_when_it_ends_by_notice_and_by_asking() {
-        let (mut lingering, mut epoll) = (Lingering::default(), Epoll::new(8).expect("epoll"));
-        for by_pidfd in [true, false] {
-            let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat");
-            let pid = child.id();
-            lingering.leader(pid, by_pidfd.then(|| pidfd::open(pid).expect("pidfd")), &epoll);
-            assert_eq!(lingering.len(), 1);
-            drop(child.stdin.take());
-            if by_pidfd {
-                serve(&mut lingering, &mut epoll);
-            } else {
-                while !lingering.is_empty() {
-                    lingering.ask_leaders(&epoll);
-                    std::thread::yield_now();
+        alone("a_leader_is_reaped_when_it_ends_by_notice_and_by_asking", module_path!(), || {
+            for (mut lingering, mut poller) in pollers() {
+                for by_pidfd in [true, false] {
+                    let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat");
+                    let pid = child.id();
+                    lingering.leader(pid, by_pidfd.then(|| pidfd::open(pid).expect("pidfd")), &mut poller);
+                    assert_eq!(lingering.len(), 1);
+                    drop(child.stdin.take());
+                    if by_pidfd {
+                        serve(&mut lingering, &mut poller);
+                    } else {
+                        while !lingering.is_empty() {
+                            lingering.ask_leaders(&mut poller);
+                            std::thread::yield_now();
+                        }
+                    }
+                    assert!(lingering.is_empty());
+                    assert_eq!(wait_child(ChildName { pid, pidfd: None }, true), Waited::NotOurs);
                 }
             }
-            assert!(lingering.is_empty());
-            assert_eq!(wait_child(ChildName { pid, pidfd: None }, true), Waited::NotOurs);
-        }
+        });
     }
 }

@@ -1,4 +1,4 @@
-//! The Linux kernel object: epoll through mio, pidfds or SIGCHLD, /proc.
+//! The Linux kernel object: epoll through mio or io_uring, pidfds or SIGCHLD, /proc.
 //!
 //! Unsafe code is allowed below this module only (and in the C face), each block with its reason.
 //!
@@ -6,12 +6,13 @@
 //!  caps     what can be done here            spawn/   a child that exists          scan     who is in a group, who holds a pipe
 //!  clock    the only clock                   ends     its three streams            procfs   one process, as /proc has it
 //!  fork     is this still our process?       table    slot -> row                  linger   what outlives its generation
-//!  epoll    the poll set                     exits    has the leader ended?        pipe     reading
+//!  poller   the poll set: epoll or uring     exits    has the leader ended?        pipe     reading
 //!  wait     notices, in order                group    signals, and who is left     feed     writing
 //! ```
 
 #[cfg(test)]
 pub(crate) mod again;
+mod alarm;
 mod caps;
 mod cgroup;
 pub(crate) mod clock;
@@ -27,7 +28,9 @@ mod linger;
 mod orphans;
 mod pidfd;
 mod pipe;
+mod poller;
 mod procfs;
+mod release;
 mod scan;
 mod sigchld;
 pub(crate) mod spawn;
@@ -35,23 +38,25 @@ mod start;
 mod table;
 #[cfg(test)]
 mod tests;
+mod uring;
 mod wait;
 
 use crate::error::{BuildError, Errno, SpawnError};
 use crate::kernel::plan::Plan;
 use crate::kernel::{
     Batch, Born, Caps, Collected, Found, Got, Keep, Kernel, Member, Notice, Notices, Probe, Release, Released, Scan, ScanStep, Signalled,
-    SpawnOutcome, Until, WaitError, Wake, Wrote, sealed,
+    SpawnOutcome, Until, WaitError, Wrote, sealed,
 };
 use crate::limits;
 use crate::time::Ns;
 use crate::token::{Slot, Token, What};
-use crate::words::{BackendChoice, ExitSource, ExitSourceChoice, GroupSignal, Signal};
+use crate::words::{Backend, BackendChoice, ExitSource, ExitSourceChoice, GroupSignal, Signal};
+use alarm::Alarm;
 use clock::Clock;
-use epoll::{Epoll, Key};
 use fork::ForkMark;
 use linger::Lingering;
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime};
+pub use poller::LinuxWaker;
+use poller::{Interest, Key, Poller, Ready};
 use scan::Scanner;
 use sigchld::Sigchld;
 use spawn::{SpawnOptions, Spawner};
@@ -60,7 +65,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Instant;
-use table::{Birth, Leader, Row, Table};
+use table::Table;
 
 /// What a host asks of the Linux kernel object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,9 +105,11 @@ pub struct Linux {
     mark: ForkMark,
     caps: Caps,
     clock: Clock,
-    epoll: Epoll,
-    waker: Arc<mio::Waker>,
-    alarm: Option<OwnedFd>,
+    poller: Poller,
+    /// What the poll set has found.
+    ready: Vec<Ready>,
+    waker: LinuxWaker,
+    alarm: Option<Alarm>,
     table: Table,
     spawner: Spawner,
     /// /dev/null, once it was needed.
@@ -115,6 +122,8 @@ pub struct Linux {
     sigchld: Option<Sigchld>,
     lingering: Lingering,
     scanner: Scanner,
+    /// Descriptors of no use any more, whose closing nobody waits for.
+    aside: Vec<OwnedFd>,
     /// Notices that did not fit.
     owed: VecDeque<Notice>,
     /// Without the group flag: a look under way, and the members that it has found.
@@ -132,14 +141,18 @@ impl Linux {
     ///
     /// An error if descriptors or memory are short, or if pidfds are insisted on and not to be had.
     pub fn new(options: LinuxOptions) -> Result<Linux, BuildError> {
+        let chosen = Poller::choose(options.backend, Self::READY);
+        Linux::with(options, chosen.map_err(|e| BuildError::new("make the poll set", Some(Errno::from(&e))))?)
+    }
+
+    fn with(options: LinuxOptions, (mut poller, backend, why): (Poller, Backend, String)) -> Result<Linux, BuildError> {
         let failed = |attempt: &'static str| move |e: Errno| BuildError::new(attempt, Some(e));
         let failed_io = |attempt: &'static str| move |e: io::Error| BuildError::new(attempt, Some(Errno::from(&e)));
         let mark = ForkMark::new().map_err(failed("mark the process"))?;
-        let caps = caps::find(&options)?;
+        let caps = Caps { backend, backend_why: why, ..caps::find(&options)? };
         let clock = Clock::new();
-        let epoll = Epoll::new(Self::READY).map_err(failed_io("make the poll set"))?;
-        let waker = epoll.waker(Token::new(Slot(0), 0, What::Wake)).map_err(failed_io("make the waker"))?;
-        let alarm = if options.fold_deadline { Some(new_alarm(&epoll).map_err(failed("make the timer"))?) } else { None };
+        let waker = poller.waker(Token::new(Slot(0), 0, What::Wake)).map_err(failed_io("make the waker"))?;
+        let alarm = if options.fold_deadline { Some(Alarm::new(&mut poller).map_err(failed("make the timer"))?) } else { None };
         let spawner = Spawner::new(SpawnOptions {
             vfork: options.vfork,
             clone3: caps.clone3,
@@ -156,8 +169,9 @@ impl Linux {
             mark,
             caps,
             clock,
-            epoll,
-            waker: Arc::new(waker),
+            poller,
+            ready: Vec::with_capacity(Self::READY),
+            waker,
             alarm,
             table: Table::default(),
             spawner,
@@ -168,6 +182,7 @@ impl Linux {
             sigchld: None,
             lingering: Lingering::default(),
             scanner: Scanner::new(ids.prefix(), options.orphans),
+            aside: Vec::with_capacity(release::ASIDE),
             owed: VecDeque::with_capacity(limits::NOTICES),
             members: (0, Vec::new()),
             ids,
@@ -183,7 +198,8 @@ impl Linux {
     fn use_sigchld(&mut self) -> Result<(), Errno> {
         if self.sigchld.is_none() {
             let sigchld = Sigchld::install(self.clock.now())?;
-            self.epoll.add_reader(sigchld.fd(), Key::Sigchld)?;
+            self.poller.add(sigchld.fd(), Key::Sigchld, Interest::Read)?;
+            self.poller.settle();
             self.sigchld = Some(sigchld);
         }
         Ok(())
@@ -214,72 +230,26 @@ impl Linux {
             }
         }
     }
-
-    /// Lets a row go. In a forked copy its descriptors are closed, and that is all: the poll set is the host's.
-    fn let_go(&mut self, mut row: Row, how: Release) -> Released<OwnedFd> {
-        if self.mark.is_copy() {
-            return Released::default();
-        }
-        if let Birth::UnderWay(pending) = row.birth {
-            self.spawner.recycle(pending);
-            row.birth = Birth::Started;
-        }
-        let mut released = Released { pid: row.pid, ..Released::default() };
-        match how {
-            Release::HandOver => {
-                self.leave_to_reap(&row);
-                row.unwatch_all(&self.epoll);
-                let [stdout, stderr] = row.readers.map(|reader| reader.map(|r| r.fd));
-                return Released { pidfd: row.pidfd, stdin: row.stdin, stdout, stderr, ..released };
-            }
-            Release::Linger => {
-                for reader in row.readers.iter_mut().filter_map(Option::take) {
-                    self.lingering.pipe(reader.fd, &self.epoll);
-                }
-            }
-            Release::Close => {}
-        }
-        self.leave_to_reap(&row);
-        row.unwatch_all(&self.epoll);
-        if let Some(cgroup) = row.cgroup() {
-            // That of work that goes on stays: it is not empty.
-            cgroup.remove();
-        }
-        if row.leader != Leader::Gone {
-            // Reaped at once if it has ended, or else when it does: nobody else will.
-            self.lingering.leader(row.pid, row.pidfd.take(), &self.epoll);
-        }
-        released.pidfd = None;
-        released
-    }
-}
-
-fn new_alarm(epoll: &Epoll) -> Result<OwnedFd, Errno> {
-    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-    epoll.add_reader(timer.as_fd(), Key::Alarm)?;
-    Ok(timer)
-}
-
-/// Wakes a [`Linux`] that sleeps (or will): an eventfd in its poll set.
-#[derive(Clone, Debug)]
-pub struct LinuxWaker(Arc<mio::Waker>);
-
-impl Wake for LinuxWaker {
-    fn wake(&self) {
-        // An eventfd that is full is readable; there is nothing else that could fail.
-        let _ = self.0.wake();
-    }
 }
 
 impl AsFd for Linux {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
+        self.poller.as_fd()
     }
 }
 
 impl AsRawFd for Linux {
     fn as_raw_fd(&self) -> RawFd {
-        self.epoll.as_raw_fd()
+        self.poller.as_raw_fd()
+    }
+}
+
+impl Drop for Linux {
+    /// What is closed with it is closed for the other ends at once. In a forked copy the poll set is the host's.
+    fn drop(&mut self) {
+        if !self.mark.is_copy() {
+            self.poller.remove_all();
+        }
     }
 }
 
@@ -314,7 +284,9 @@ impl Kernel for Linux {
     }
 
     fn spawn(&mut self, plan: &Arc<Plan>, generation: Token) -> Result<Born<OwnedFd>, SpawnError> {
-        self.start(plan, generation)
+        let born = self.start(plan, generation);
+        self.poller.settle();
+        born
     }
 
     fn outcome(&mut self, generation: Token) -> SpawnOutcome {
@@ -326,24 +298,39 @@ impl Kernel for Linux {
     }
 
     fn read(&mut self, batch: &mut Batch) {
-        let is_copy = self.mark.is_copy();
-        for op in batch {
-            let reader = match op.stream.what() {
-                // A copy would take the bytes away from the host.
-                _ if is_copy => None,
-                What::Output(stream) => self.table.get_mut(op.stream).and_then(|row| row.readers[stream.index()].as_mut()),
-                What::Spawn | What::Exit | What::Stdin | What::Member(_) | What::Cgroup | What::Wake => None,
-            };
-            op.got = match reader {
-                Some(reader) => pipe::read_into(reader.fd.as_fd(), op, &mut reader.hung_up),
-                None => Got::Unasked,
-            };
+        // A copy would take the bytes away from the host.
+        if self.mark.is_copy() {
+            batch.iter_mut().for_each(|op| op.got = Got::Unasked);
+            return;
+        }
+        match &mut self.poller {
+            Poller::Epoll(_) => {
+                for op in batch.iter_mut() {
+                    op.got = match self.table.reader(op.stream) {
+                        Some(reader) => pipe::read_into(reader.fd.as_fd(), op, &mut reader.hung_up),
+                        None => Got::Unasked,
+                    };
+                }
+            }
+            Poller::Uring(ring) => pipe::read_all(ring, &mut self.table, batch),
+        }
+        for op in batch.iter().filter(|op| op.got == Got::End) {
+            if let Some(reader) = self.table.reader(op.stream) {
+                reader.ended = true;
+            }
         }
     }
 
     fn write(&mut self, stdin: Token, bytes: &[u8]) -> Wrote {
         match self.table.get(stdin).and_then(|row| row.stdin.as_ref()) {
-            Some(fd) if stdin.what() == What::Stdin && !self.mark.is_copy() => feed::write(fd.as_fd(), bytes, self.caps.nosignal_write),
+            Some(fd) if stdin.what() == What::Stdin && !self.mark.is_copy() => {
+                let wrote = feed::write(fd.as_fd(), bytes, self.caps.nosignal_write);
+                if wrote == Wrote::Full {
+                    self.poller.owe(fd.as_fd());
+                    self.poller.settle();
+                }
+                wrote
+            }
             _ => Wrote::Failed(Errno::from_raw(libc::EBADF)),
         }
     }
@@ -352,22 +339,32 @@ impl Kernel for Linux {
         let is_copy = self.mark.is_copy();
         let Some(row) = self.table.get_mut(what) else { return };
         let closed = match what.what() {
-            What::Output(stream) => row.readers[stream.index()].take().map(|reader| reader.fd),
+            What::Output(stream) => match row.readers[stream.index()].take() {
+                Some(reader) if reader.ended && !is_copy => {
+                    self.put_aside(reader.fd);
+                    return;
+                }
+                reader => reader.map(|reader| reader.fd),
+            },
             What::Stdin => row.stdin.take(),
             What::Member(_) | What::Exit if is_copy => None,
             What::Member(place) => {
-                let _ = row.unwatch_member(place, &self.epoll);
+                let _ = row.unwatch_member(place, &mut self.poller);
                 None
             }
             What::Exit => {
-                row.unwatch_exit(&self.epoll);
+                row.unwatch_exit(&mut self.poller);
                 None
             }
             What::Spawn | What::Cgroup | What::Wake => None,
         };
-        if let (Some(fd), false) = (closed, is_copy) {
-            self.epoll.remove(fd.as_fd());
+        if is_copy {
+            return;
         }
+        if let Some(fd) = &closed {
+            self.poller.remove(fd.as_fd());
+        }
+        self.poller.settle();
     }
 
     fn collect(&mut self, generation: Token, keep: Keep) -> Collected {
@@ -375,7 +372,8 @@ impl Kernel for Linux {
             return Collected::NotYet;
         }
         let Some(row) = self.table.get_mut(generation) else { return Collected::NotYet };
-        let collected = exits::collect(row, keep, &self.epoll);
+        let collected = exits::collect(row, keep, &mut self.poller);
+        self.poller.settle();
         if collected != Collected::NotYet {
             // A zombie of ours hides those behind it.
             self.reap_strangers();
@@ -431,9 +429,10 @@ impl Kernel for Linux {
             return Err(Errno::from_raw(libc::ENOSYS));
         }
         let row = self.table.get_mut(token).ok_or(Errno::from_raw(libc::ESRCH))?;
-        drop(row.unwatch_member(place, &self.epoll));
+        drop(row.unwatch_member(place, &mut self.poller));
         let (fd, _) = scan::open_verified(proc, member.who.pid, Some(member.start))?;
-        self.epoll.add_reader(fd.as_fd(), Key::Token(token))?;
+        self.poller.add(fd.as_fd(), Key::Token(token), Interest::Read)?;
+        self.poller.settle();
         row.watched.push((place, fd));
         Ok(())
     }
@@ -442,27 +441,30 @@ impl Kernel for Linux {
         match self.table.take(generation) {
             Some(row) => {
                 self.under_way.retain(|token| *token != generation);
-                self.let_go(row, how)
+                let released = self.let_go(row, how);
+                if !self.mark.is_copy() {
+                    self.poller.settle();
+                }
+                released
             }
             None => Released::default(),
         }
     }
 
+    fn tidy(&mut self) {
+        self.close_aside();
+    }
+
     fn alarm(&mut self, at: Option<Ns>) {
-        let Some(timer) = &self.alarm else { return };
+        let Some(alarm) = &self.alarm else { return };
         if self.mark.is_copy() {
             return;
         }
-        // Zero would disarm it.
-        let left = at.map_or(Ns::ZERO, |at| Ns(at.since(self.clock.now()).0.max(1))).to_duration();
-        let value = Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
-        let once = Itimerspec { it_interval: Timespec::default(), it_value: value };
-        let set = timerfd_settime(timer, TimerfdTimerFlags::empty(), &once);
-        debug_assert!(set.is_ok(), "{set:?}");
+        alarm.set(at.map(|at| at.since(self.clock.now())), &mut self.poller);
     }
 
     fn waker(&self) -> LinuxWaker {
-        LinuxWaker(Arc::clone(&self.waker))
+        self.waker.clone()
     }
 }
 

@@ -42,7 +42,7 @@ impl Linux {
             let Ok(fd) = pidfd::open(*pid) else { continue };
             let is_child = proc.stat(*pid).is_ok_and(|stat| stat.start == *start && stat.parent == std::process::id());
             if is_child && *pid != row.pid {
-                self.lingering.leader(*pid, Some(fd), &self.epoll);
+                self.lingering.leader(*pid, Some(fd), &mut self.poller);
             }
         }
     }

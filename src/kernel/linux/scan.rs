@@ -5,6 +5,7 @@
 //! /proc/PID/fd, members of the groups in question first.
 
 mod holders;
+mod nobody;
 
 use super::Orphans;
 use super::contain::Contained;
@@ -19,6 +20,7 @@ use crate::token::Token;
 use crate::words::Stream;
 use arrayvec::ArrayVec;
 use holders::OpenFds;
+use nobody::Dead;
 use rustix::fs::{OFlags, RawDir, SeekFrom, seek};
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -47,6 +49,8 @@ struct Target {
     since: Option<u64>,
     /// Who was a member before, sorted: one that has left the group, and thrown its environment away, still is.
     known: Vec<(u32, u64)>,
+    /// Processes of the group's number that are no living members: zombies, or a stranger's.
+    others: usize,
     /// Inodes of the open streams' pipes.
     pipes: [Option<u64>; 2],
     /// How many were found.
@@ -94,6 +98,8 @@ struct Look {
     /// Read from the directory and not looked at yet, the next one last.
     queue: Vec<u32>,
     fds: Option<OpenFds>,
+    /// Zombies of the groups.
+    dead: Vec<Dead>,
     listed_all: bool,
     complete: bool,
     now: std::time::Duration,
@@ -108,6 +114,8 @@ pub(crate) struct Scanner {
     outside: Outside,
     /// Zombies that this process has inherited, and whose members they were: number and start time.
     zombies: Vec<(u32, u64)>,
+    /// Zombies of groups that the look before this one has met.
+    dead: Vec<Dead>,
 }
 
 /// How those outside the groups are found.
@@ -123,7 +131,7 @@ impl Scanner {
     pub(crate) fn new(prefix: &[u8], orphans: Orphans) -> Scanner {
         let outside = Outside { prefix: prefix.to_vec(), orphans };
         let buffer = vec![MaybeUninit::uninit(); 4096].into_boxed_slice();
-        Scanner { proc: Proc::open(), look: None, buffer, outside, zombies: Vec::new() }
+        Scanner { proc: Proc::open(), look: None, buffer, outside, zombies: Vec::new(), dead: Vec::new() }
     }
 
     /// As in a place without /proc.
@@ -171,7 +179,11 @@ impl Scanner {
                     self.look = Some(look);
                     return ScanStep::More;
                 }
-                None => return ScanStep::Done { complete: look.complete },
+                None => {
+                    let complete = look.complete && look.is_sure_of_nobody(table, &self.outside, &self.dead);
+                    self.dead = look.dead;
+                    return ScanStep::Done { complete };
+                }
             }
         }
     }
@@ -223,6 +235,7 @@ impl Look {
                 wants_members,
                 since,
                 known,
+                others: 0,
                 pipes,
                 members: 0,
                 holders: 0,
@@ -245,6 +258,7 @@ impl Look {
             done: Vec::new(),
             queue: Vec::with_capacity(256),
             fds: None,
+            dead: Vec::new(),
             listed_all: false,
             complete,
             now: clock::since_boot(),
@@ -339,11 +353,16 @@ impl Look {
             }
         };
         if !is_of(&stat, target.pid, target.session, target.leader) {
+            target.others += 1;
             return;
         }
         if stat.is_alive() {
             self.complete &= target.note(stat.member(pid, self.now, proc.ticks()), found);
-        } else if from.outside.orphans != Orphans::Leave && stat.parent == std::process::id() && pid != target.pid {
+            return;
+        }
+        target.others += 1;
+        self.dead.push((target.token, pid, stat.start));
+        if from.outside.orphans != Orphans::Leave && stat.parent == std::process::id() && pid != target.pid {
             from.zombies.push((pid, stat.start));
         }
     }

@@ -3,12 +3,13 @@
 use super::cgroup::Cgroup;
 use super::contain::Contained;
 use super::ends::Ends;
-use super::epoll::Key;
 use super::pidfd::{self, ChildName, To, Waited, wait_child};
+use super::poller::{Interest, Key};
 use super::spawn::{Launched, Spawner};
 use super::table::{Birth, ExitWatch, Leader, Reader, Row, Table};
 use super::{Linux, clock};
 use crate::error::{Errno, SpawnError, Step};
+use crate::kernel::Kernel as _;
 use crate::kernel::plan::Plan;
 use crate::kernel::{Born, Notice, Release, SpawnOutcome};
 use crate::limits;
@@ -29,6 +30,8 @@ impl Linux {
             let refused = SpawnError::new(Step::Clone, Errno::from_raw(libc::EPERM));
             return Err(refused.because("this process is a forked copy of the one that made the loop"));
         }
+        // What is of no use must not be what is missing.
+        self.tidy();
         if !self.table.reserve(generation) {
             return Err(SpawnError::new(Step::Register, Errno::from_raw(libc::ENOMEM)));
         }
@@ -54,7 +57,7 @@ impl Linux {
         if let (Some(Contained::Cookie(cookie)), Some(proc)) = (contained.as_deref_mut(), self.scanner.proc()) {
             cookie.since = proc.stat(pid).map_or(0, |stat| stat.start);
         }
-        let readers = ends.readers.each_mut().map(|fd| fd.take().map(|fd| Reader { fd, hung_up: false }));
+        let readers = ends.readers.each_mut().map(|fd| fd.take().map(|fd| Reader { fd, hung_up: false, ended: false }));
         let row = Row {
             sequence: generation.sequence(),
             pid,
@@ -106,7 +109,7 @@ impl Linux {
             }
         }
         if let (ExitSource::Pidfd, Some(pidfd)) = (self.caps.exit, &row.pidfd) {
-            match self.epoll.add_reader(pidfd.as_fd(), Key::Token(generation.with(What::Exit))) {
+            match self.poller.add(pidfd.as_fd(), Key::Token(generation.with(What::Exit)), Interest::Read) {
                 Ok(()) => {
                     row.watch = ExitWatch::Pidfd;
                     return Ok(());
@@ -128,7 +131,7 @@ impl Linux {
             Some(pidfd) if self.caps.pidfd_signal => pidfd::send(pidfd.as_fd(), Some(Signal::KILL), To::Process),
             _ => pidfd::kill(row.pid, To::Process, Signal::KILL),
         };
-        row.unwatch_all(&self.epoll);
+        row.unwatch_all(&mut self.poller);
         if let Birth::UnderWay(mut pending) = row.birth {
             pending.wait(Some(REAP_WITHIN));
             self.spawner.recycle(pending);
@@ -139,7 +142,7 @@ impl Linux {
         while killed.is_ok() && wait_child(name, true) == Waited::NotYet {
             if clock::instant() > end {
                 // In a frozen cgroup, say. It has no descriptor of ours, and is reaped when it ends.
-                self.lingering.leader(row.pid, row.pidfd, &self.epoll);
+                self.lingering.leader(row.pid, row.pidfd, &mut self.poller);
                 return;
             }
             std::thread::yield_now();
@@ -150,7 +153,7 @@ impl Linux {
     }
 
     /// Watches our ends before there is anybody at the other ends. On an error nothing is watched.
-    fn register(&self, ends: &Ends, cgroup: Option<&Cgroup>, generation: Token) -> Result<(), SpawnError> {
+    fn register(&mut self, ends: &Ends, cgroup: Option<&Cgroup>, generation: Token) -> Result<(), SpawnError> {
         let registered = self.register_each(ends, cgroup, generation);
         if registered.is_err() {
             self.unregister(ends, cgroup);
@@ -158,30 +161,31 @@ impl Linux {
         registered.map_err(|e| SpawnError::new(Step::Register, e))
     }
 
-    fn register_each(&self, ends: &Ends, cgroup: Option<&Cgroup>, generation: Token) -> Result<(), Errno> {
+    fn register_each(&mut self, ends: &Ends, cgroup: Option<&Cgroup>, generation: Token) -> Result<(), Errno> {
         if let Some(cgroup) = cgroup {
             // Read once, so that only what changes from now on is told.
             let _ = cgroup.is_populated();
-            self.epoll.add_urgent(cgroup.events(), Key::Token(generation.with(What::Cgroup)))?;
+            self.poller.add(cgroup.events(), Key::Token(generation.with(What::Cgroup)), Interest::Urgent)?;
         }
         for (stream, fd) in Stream::ALL.iter().zip(&ends.readers) {
             if let Some(fd) = fd {
-                self.epoll.add_reader(fd.as_fd(), Key::Token(generation.with(What::Output(*stream))))?;
+                self.poller.add(fd.as_fd(), Key::Token(generation.with(What::Output(*stream))), Interest::Read)?;
             }
         }
         match &ends.feed {
-            Some(fd) => self.epoll.add_writer(fd.as_fd(), Key::Token(generation.with(What::Stdin))),
+            Some(fd) => self.poller.add(fd.as_fd(), Key::Token(generation.with(What::Stdin)), Interest::Write),
             None => Ok(()),
         }
     }
 
-    fn unregister(&self, ends: &Ends, cgroup: Option<&Cgroup>) {
+    fn unregister(&mut self, ends: &Ends, cgroup: Option<&Cgroup>) {
         if let Some(cgroup) = cgroup {
-            self.epoll.remove(cgroup.events());
+            self.poller.remove(cgroup.events());
         }
         for fd in ends.readers.iter().flatten().chain(&ends.feed) {
-            self.epoll.remove(fd.as_fd());
+            self.poller.remove(fd.as_fd());
         }
+        self.poller.settle();
     }
 
     /// [`crate::kernel::Kernel::outcome`]. Once it was told here, no notice follows.

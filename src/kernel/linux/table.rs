@@ -2,12 +2,12 @@
 
 use super::cgroup::Cgroup;
 use super::contain::Contained;
-use super::epoll::Epoll;
 use super::pidfd::ChildName;
+use super::poller::Poller;
 use crate::error::SpawnError;
 use crate::kernel::ExitInfo;
 use crate::kernel::linux::spawn::Pending;
-use crate::token::Token;
+use crate::token::{Token, What};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// What is known of the leader.
@@ -52,6 +52,8 @@ pub(crate) struct Reader {
     pub fd: OwnedFd,
     /// The poll set has said that nobody can write any more.
     pub hung_up: bool,
+    /// It was read to its end: nobody is left who could tell whether our end is still open.
+    pub ended: bool,
 }
 
 /// What the kernel object has of one generation.
@@ -95,18 +97,18 @@ impl Row {
     }
 
     /// Takes the leader out of the poll set; its descriptor stays.
-    pub(crate) fn unwatch_exit(&mut self, epoll: &Epoll) {
+    pub(crate) fn unwatch_exit(&mut self, poller: &mut Poller) {
         if let (ExitWatch::Pidfd, Some(pidfd)) = (self.watch, &self.pidfd) {
-            epoll.remove(pidfd.as_fd());
+            poller.remove(pidfd.as_fd());
         }
         self.watch = ExitWatch::Over;
     }
 
     /// Gives up the place of a watched member. `None` if it was empty.
-    pub(crate) fn unwatch_member(&mut self, place: u8, epoll: &Epoll) -> Option<OwnedFd> {
+    pub(crate) fn unwatch_member(&mut self, place: u8, poller: &mut Poller) -> Option<OwnedFd> {
         let at = self.watched.iter().position(|(p, _)| *p == place)?;
         let (_, fd) = self.watched.swap_remove(at);
-        epoll.remove(fd.as_fd());
+        poller.remove(fd.as_fd());
         Some(fd)
     }
 
@@ -116,17 +118,18 @@ impl Row {
     }
 
     /// Takes everything of it out of the poll set. What is closed afterwards is closed for good, whoever has a copy.
-    pub(crate) fn unwatch_all(&mut self, epoll: &Epoll) {
-        self.unwatch_exit(epoll);
+    pub(crate) fn unwatch_all(&mut self, poller: &mut Poller) {
+        self.unwatch_exit(poller);
         for (_, fd) in self.watched.drain(..) {
-            epoll.remove(fd.as_fd());
+            poller.remove(fd.as_fd());
         }
         if let Some(cgroup) = self.cgroup() {
-            epoll.remove(cgroup.events());
+            poller.remove(cgroup.events());
         }
         for fd in self.readers.iter().flatten().map(|reader| &reader.fd).chain(&self.stdin) {
-            epoll.remove(fd.as_fd());
+            poller.remove(fd.as_fd());
         }
+        poller.settle();
     }
 }
 
@@ -176,6 +179,18 @@ impl Table {
     /// The same, to be changed.
     pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut Row> {
         self.rows.get_mut(token.slot().0 as usize)?.as_mut().filter(|row| row.sequence == token.sequence())
+    }
+
+    /// Our end of the output pipe that a token means, unless it is stale or closed.
+    pub(crate) fn reader_at(&self, token: Token) -> Option<&Reader> {
+        let What::Output(stream) = token.what() else { return None };
+        self.get(token)?.readers.get(stream.index())?.as_ref()
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn reader(&mut self, token: Token) -> Option<&mut Reader> {
+        let What::Output(stream) = token.what() else { return None };
+        self.get_mut(token)?.readers.get_mut(stream.index())?.as_mut()
     }
 
     /// Takes the row out, unless the token is stale.

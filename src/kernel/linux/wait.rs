@@ -1,14 +1,14 @@
 //! Waiting, and the order of what is told: outcomes before exits before bytes.
 
-use super::epoll::{Key, Ready};
+use super::poller::{Key, Poller, Ready};
 use super::sigchld::Sigchld;
 use super::start::is_born;
 use super::table::{Birth, ExitWatch, Row};
 use super::{Linux, Orphans, pidfd};
-use crate::kernel::{Notice, Notices, Until, WaitError};
+use crate::kernel::{Kernel, Notice, Notices, Until, WaitError};
 use crate::limits;
 use crate::time::Ns;
-use crate::token::What;
+use crate::token::{Token, What};
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 
@@ -23,6 +23,7 @@ impl Linux {
         if self.mark.is_copy() {
             return Err(WaitError::Forked);
         }
+        self.tidy();
         let end = match until {
             Until::Peek => Some(Ns::ZERO),
             Until::At(at) => Some(at),
@@ -37,7 +38,7 @@ impl Linux {
         loop {
             let timeout = self.timeout(end, out);
             // A signal is `Ok` with what there was before it.
-            let whole = self.epoll.wait(timeout).map_err(WaitError::Failed)?;
+            let whole = self.poller.wait(timeout, &mut self.ready).map_err(WaitError::Failed)?;
             if self.take_ready(out) {
                 self.reap_strangers();
             }
@@ -48,7 +49,8 @@ impl Linux {
                 break;
             }
         }
-        out.more |= !self.owed.is_empty() || self.epoll.was_full() || self.is_asking();
+        out.more |= !self.owed.is_empty() || self.poller.was_full() || self.is_asking();
+        self.poller.settle();
         out.sort();
         Ok(())
     }
@@ -127,21 +129,22 @@ impl Linux {
     /// Turns what the poll set has found into notices; says whether SIGCHLD has come.
     fn take_ready(&mut self, out: &mut Notices) -> bool {
         let mut has_sigchld = false;
-        let Linux { epoll, table, spawner, under_way, sigchld, lingering, owed, orphans, .. } = self;
+        let Linux { poller, ready, waker, table, spawner, under_way, sigchld, lingering, owed, orphans, .. } = self;
         let places = table.places();
         lingering.begin();
-        for Ready { key, hung_up } in epoll.ready() {
+        for Ready { key, hung_up } in ready.drain(..) {
             let token = match key {
                 Key::Token(token) => token,
                 Key::Linger(number) => {
-                    lingering.ready(number, epoll);
+                    lingering.ready(number, poller);
                     continue;
                 }
                 Key::Sigchld => {
                     has_sigchld = true;
                     if let Some(sigchld) = sigchld {
                         sigchld.hint(places);
-                        lingering.ask_leaders(epoll);
+                        poller.owe(sigchld.fd());
+                        lingering.ask_leaders(poller);
                     }
                     continue;
                 }
@@ -149,34 +152,13 @@ impl Linux {
                 Key::Alarm => continue,
             };
             if token.what() == What::Wake {
+                waker.heard(poller);
                 give(out, owed, Notice::Woken);
                 continue;
             }
             // Stale: the slot is somebody else's by now.
             let Some(row) = table.get_mut(token) else { continue };
-            let notice = match token.what() {
-                What::Output(stream) => match &mut row.readers[stream.index()] {
-                    Some(reader) => {
-                        reader.hung_up |= hung_up;
-                        Notice::Readable(token)
-                    }
-                    None => continue,
-                },
-                What::Exit => Notice::Exit(token),
-                What::Stdin => Notice::Writable(token),
-                // A pidfd is ready twice, at the end and at the reaping: once is enough.
-                What::Member(place) => match row.unwatch_member(place, epoll) {
-                    Some(member) => {
-                        if *orphans != Orphans::Leave {
-                            pidfd::reap(member.as_fd());
-                        }
-                        Notice::MemberGone(token)
-                    }
-                    None => continue,
-                },
-                What::Cgroup => Notice::CgroupChanged(token),
-                What::Spawn | What::Wake => continue,
-            };
+            let Some(notice) = notice_of(row, token, hung_up, poller, *orphans) else { continue };
             if matches!(notice, Notice::Exit(_) | Notice::Readable(_)) {
                 let spawn = token.with(What::Spawn);
                 if let Some(at) = under_way.iter().position(|t| *t == spawn) {
@@ -197,7 +179,7 @@ impl Linux {
         let places = self.table.places();
         let Some(sigchld) = &mut self.sigchld else { return };
         if sigchld.look_at_clock(self.clock.now(), places) {
-            self.lingering.ask_leaders(&self.epoll);
+            self.lingering.ask_leaders(&mut self.poller);
         }
         let mut asked = 0;
         while asked < limits::SWEEP_CHILDREN
@@ -205,6 +187,36 @@ impl Linux {
         {
             asked += usize::from(self.ask(place));
         }
+    }
+}
+
+/// What the readiness of something of a generation means. Nothing, if that has been closed meanwhile.
+fn notice_of(row: &mut Row, token: Token, hung_up: bool, poller: &mut Poller, orphans: Orphans) -> Option<Notice> {
+    match token.what() {
+        What::Output(stream) => {
+            let reader = row.readers[stream.index()].as_mut()?;
+            reader.hung_up |= hung_up;
+            Some(Notice::Readable(token))
+        }
+        What::Exit => Some(Notice::Exit(token)),
+        What::Stdin => Some(Notice::Writable(token)),
+        // A pidfd is ready twice, at the end and at the reaping: once is enough.
+        What::Member(place) => {
+            let member = row.unwatch_member(place, poller)?;
+            if orphans != Orphans::Leave {
+                pidfd::reap(member.as_fd());
+            }
+            Some(Notice::MemberGone(token))
+        }
+        What::Cgroup => {
+            if let Some(cgroup) = row.cgroup() {
+                // Read, so that only the next change is told.
+                let _ = cgroup.is_populated();
+                poller.owe(cgroup.events());
+            }
+            Some(Notice::CgroupChanged(token))
+        }
+        What::Spawn | What::Wake => None,
     }
 }
 

@@ -32,6 +32,16 @@ fn the_bounds_are_armed_after_the_sweep_and_what_comes_then_is_late_words() {
 }
 
 #[test]
+fn a_first_reading_that_takes_its_time_moves_neither_bound() {
+    let mut rig = Rig::running(blind());
+    rig.now = 1000;
+    let _ = rig.feed(Input::Exit(code(0)));
+    rig.now = 1010;
+    let _ = rig.feed(Input::Swept);
+    assert_eq!((rig.at(Timer::DrainIdle), rig.at(Timer::DrainLimit)), (Some(1020), Some(1050)), "both count from the exit");
+}
+
+#[test]
 fn bytes_move_the_idle_bound_when_it_comes_due() {
     let mut rig = Rig::exited(blind());
     rig.now = 15;

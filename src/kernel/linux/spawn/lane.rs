@@ -89,6 +89,12 @@ impl Lane {
         Ok(lent)
     }
 
+    /// Something is in the slots.
+    #[cfg(test)]
+    pub(super) fn is_lent(&self) -> bool {
+        self.lent
+    }
+
     /// The child has its own table, or never will: closes what was lent.
     pub(super) fn rest(&mut self) {
         if !self.lent {

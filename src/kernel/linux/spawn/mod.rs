@@ -18,6 +18,8 @@
 //! * dup3(a, a), and sources that are targets: `moves.rs`.
 //! * A spawn that never ends (a frozen cgroup, a dead file system) keeps its memory: [`Pending`] is leaked, not freed, if it is
 //!   dropped first.
+//! * AddressSanitizer, if this crate itself is built with it, takes frames from a "fake stack" of the host's thread, which the child
+//!   must not touch: `ASAN_OPTIONS=detect_stack_use_after_return=0`.
 
 #![expect(unsafe_code, reason = "clone, and the descriptor it makes")]
 
@@ -163,7 +165,8 @@ impl Spawner {
             // An old kernel, or a filter: clone with CLONE_VFORK from now on. EINVAL: clone3 without CLONE_CLEAR_SIGHAND, or without
             // CLONE_INTO_CGROUP.
             Err(Refused::Clone(e)) if way == SpawnWay::Free && matches!(e.raw(), libc::ENOSYS | libc::EPERM | libc::EINVAL) => {
-                self.options.clone3 &= inside.cgroup.is_some() && e.raw() == libc::EINVAL;
+                // With a cgroup the refusal may be about that.
+                self.options.clone3 &= inside.cgroup.is_some() && e.raw() != libc::ENOSYS;
                 self.launch_so(SpawnWay::Vfork, &prepared, host, (ends, inside))
             }
             launched => launched,

@@ -40,6 +40,12 @@ impl Pending {
         self.stack.shared().tid.load(Ordering::Acquire) == 0
     }
 
+    /// The host still has copies of the child's ends in a lane.
+    #[cfg(test)]
+    pub(super) fn is_lending(&self) -> bool {
+        self.lane.as_ref().is_some_and(Lane::is_lent)
+    }
+
     /// The child has a descriptor table of its own, or has ended.
     fn has_own_table(&self) -> bool {
         self.stack.shared().own_table.load(Ordering::Acquire) != 0 || self.is_known()

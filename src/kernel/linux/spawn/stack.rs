@@ -113,6 +113,8 @@ impl Stack {
 
     /// Makes it ready for a child: all words zero, `tid` not.
     pub(super) fn arm(&self) {
+        #[cfg(test)]
+        self.unpoison();
         let shared = self.shared();
         shared.own_table.store(0, Ordering::Relaxed);
         shared.stage.store(0, Ordering::Relaxed);
@@ -121,6 +123,20 @@ impl Stack {
         shared.mode.store(0, Ordering::Relaxed);
         shared.head_len.store(0, Ordering::Relaxed);
         shared.tid.store(1, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+impl Stack {
+    /// For AddressSanitizer: frames that a child has left by exec were never returned from, so their red zones are still there.
+    fn unpoison(&self) {
+        // SAFETY: a name that ends with a NUL.
+        let function = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__asan_unpoison_memory_region".as_ptr()) };
+        if !function.is_null() {
+            // SAFETY: the sanitizer's documented type of this function (sanitizer/asan_interface.h).
+            let unpoison: extern "C" fn(*const c_void, usize) = unsafe { std::mem::transmute(function) };
+            unpoison(self.base.as_ptr(), self.len);
+        }
     }
 }
 

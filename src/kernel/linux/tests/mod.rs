@@ -6,13 +6,15 @@ mod pipes;
 mod refused;
 mod scans;
 mod starts;
+mod uring;
 
 use super::again::alone;
 use super::table::Leader;
 use super::*;
 use crate::capture::Pool;
+use crate::kernel::linux::table::Row;
 use crate::kernel::plan::{OutputPlan, StdinPlan};
-use crate::kernel::{ExitInfo, ReadOp};
+use crate::kernel::{ExitInfo, ReadOp, Wake};
 use crate::words::Stream;
 use std::ffi::OsString;
 use std::time::Duration;
@@ -48,6 +50,8 @@ fn ways() -> Vec<LinuxOptions> {
         LinuxOptions { group_signal: GroupSignal::Off, ..auto },
         LinuxOptions { exit_source: ExitSourceChoice::Sigchld, ..auto },
         LinuxOptions { exit_source: ExitSourceChoice::Sigchld, group_signal: GroupSignal::Off, vfork: true, ..auto },
+        LinuxOptions { backend: BackendChoice::Uring, ..auto },
+        LinuxOptions { backend: BackendChoice::Uring, exit_source: ExitSourceChoice::Sigchld, group_signal: GroupSignal::Off, ..auto },
     ]
 }
 
@@ -201,6 +205,7 @@ impl Rig {
 
     fn close(&mut self, token: Token) {
         self.linux.release(token, Release::Close);
+        self.linux.tidy();
     }
 
     /// Kills the group whatever is in it, and closes.

@@ -5,7 +5,7 @@ use crate::words::{Exit, StatusSource};
 
 /// From now on these calls fail with this errno, in this process and its children. For [`alone`] only.
 #[expect(unsafe_code, reason = "installs a filter")]
-fn refuse(calls: &[libc::c_long], errno: i32) {
+pub(super) fn refuse(calls: &[libc::c_long], errno: i32) {
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     // The number of the call is the first word of what a filter sees.
     let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0)];
@@ -23,7 +23,7 @@ fn refuse(calls: &[libc::c_long], errno: i32) {
 }
 
 /// A child with a member that outlives it: exit, probe, look, signal, end.
-fn runs(rig: &mut Rig) -> (Exit, Signalled) {
+pub(super) fn runs(rig: &mut Rig) -> (Exit, Signalled) {
     let token = rig.start(0, sh("sleep 60 >/dev/null 2>&1 & echo $!; exit 3"));
     let member: u32 = rig.line(token).parse().expect("a pid");
     let info = rig.exit(token, Keep::No);
@@ -39,7 +39,7 @@ fn runs(rig: &mut Rig) -> (Exit, Signalled) {
     (info.exit, answer)
 }
 
-fn three() -> Exit {
+pub(super) fn three() -> Exit {
     Exit::with_code(3, StatusSource::Waitid)
 }
 

@@ -20,7 +20,8 @@ impl Rig {
 
     fn members(&mut self, token: Token) -> Vec<Member> {
         let (found, complete, _) = self.look(1, &[token], &[]);
-        assert!(complete || !rustix::process::geteuid().is_root());
+        // Nobody is believed at the second look only, if the number is in use.
+        assert!(complete || found.is_empty() || !rustix::process::geteuid().is_root());
         found
             .into_iter()
             .map(|found| match found {

@@ -1,4 +1,15 @@
 //! The spawner on the real kernel. What would disturb other tests is done in a forked copy of the test process.
+//!
+//! More of it: `LASTWORDS_SPAWNS=100000`. Under AddressSanitizer (the interface must be found at run time, and a child must not take
+//! frames from the thread whose memory it shares):
+//!
+//! ```text
+//! ASAN_OPTIONS=detect_stack_use_after_return=0 RUSTFLAGS="-Zsanitizer=address -Clink-arg=-rdynamic" \
+//!     cargo +nightly test --lib --target x86_64-unknown-linux-gnu kernel::linux::spawn
+//! ```
+//!
+//! Under valgrind: `LASTWORDS_VFORK=1` and `--test-threads=1`. It cannot go on after an exec that fails late (a missing interpreter,
+//! E2BIG), keeps descriptor limits to itself, and refuses clone3, so the tests of these fail there.
 
 #![expect(unsafe_code, reason = "forks the test process, refuses system calls in the copy")]
 
@@ -123,8 +134,10 @@ fn in_a_process_of_its_own(test: impl FnOnce()) {
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "{}", std::io::Error::last_os_error());
     if pid == 0 {
-        // SAFETY: ends the copy if it hangs.
-        unsafe { libc::alarm(120) };
+        // Ends the copy if it hangs.
+        let within = 120 + u32::try_from(rounds(0) / 50).unwrap_or(0);
+        // SAFETY: a number only.
+        unsafe { libc::alarm(within) };
         let status = i32::from(catch_unwind(AssertUnwindSafe(test)).is_err());
         // SAFETY: no destructors of the harness run in the copy.
         unsafe { libc::_exit(status) };
@@ -182,6 +195,32 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// Opens descriptors until one has this number, or there are no more.
+fn fill(to: RawFd) -> Vec<OwnedFd> {
+    let null = null();
+    let mut filled = Vec::new();
+    while filled.last().is_none_or(|fd: &OwnedFd| fd.as_raw_fd() < to) {
+        match rustix::io::fcntl_dupfd_cloexec(&null, 0) {
+            Ok(fd) => filled.push(fd),
+            Err(_) => break,
+        }
+    }
+    filled
+}
+
+/// A spawner that has reserved its lanes, in a host that has many descriptors since.
+fn with_lanes() -> (Spawner, Vec<OwnedFd>) {
+    let mut spawner = Spawner::new(free());
+    let mut filled = fill(260);
+    // It looks at its host again after a moment.
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(says(&mut spawner, shell("echo small")), "small");
+    filled.extend(fill(900));
+    assert!(filled.last().is_some_and(|fd| fd.as_raw_fd() >= 900), "the limit of open files is too low for this test");
+    std::thread::sleep(Duration::from_millis(20));
+    (spawner, filled)
 }
 
 /// How many descriptors this process has.

@@ -68,6 +68,14 @@ fn a_file_without_execute_permission_is_told_so() {
     };
     let error = fails(searched);
     assert_eq!(facts(&error), (Step::Exec, libc::EACCES, Some(&*file)));
+    // But one that may be executed is, wherever it is.
+    let later = Scratch::new("later");
+    later.file("tool", b"#!/bin/sh\necho later\n", 0o755);
+    for options in all_options() {
+        let mut plan = plan("tool", &[]);
+        plan.env.insert("PATH".into(), Some(format!("{}:{}", scratch.0.display(), later.0.display()).into()));
+        assert_eq!(says(&mut Spawner::new(options), plan), "later");
+    }
     let error = fails(|| plan("/bin/", &[]));
     assert_eq!(error.raw_os_error(), libc::EACCES);
     assert!(error.to_string().contains("it is a directory"), "{error}");

@@ -24,19 +24,6 @@ fn a_caller_stands_still_for_less_time_than_one_that_waits_for_exec() {
     });
 }
 
-/// Opens descriptors until one has this number, or there are no more.
-fn fill(to: RawFd) -> Vec<OwnedFd> {
-    let null = null();
-    let mut filled = Vec::new();
-    while filled.last().is_none_or(|fd: &OwnedFd| fd.as_raw_fd() < to) {
-        match rustix::io::fcntl_dupfd_cloexec(&null, 0) {
-            Ok(fd) => filled.push(fd),
-            Err(_) => break,
-        }
-    }
-    filled
-}
-
 fn percentile(times: &[Duration], p: usize) -> f64 {
     let mut times = times.to_vec();
     times.sort_unstable();

@@ -160,7 +160,7 @@ fn terminal() -> (OwnedFd, File) {
 struct Held {
     file: File,
     path: PathBuf,
-    _scratch: Scratch,
+    scratch: Scratch,
 }
 
 /// fcntl(2); libc does not have it everywhere.
@@ -171,7 +171,7 @@ impl Held {
         let scratch = Scratch::new(name);
         let path = scratch.file("tool", b"#!/bin/sh\nexit 5\n", 0o755);
         let file = File::open(&path).expect("ours");
-        let held = Held { file, path, _scratch: scratch };
+        let held = Held { file, path, scratch };
         match held.hold() {
             Ok(()) => Some(held),
             Err(e) => {
@@ -254,5 +254,63 @@ fn memory_that_a_child_still_uses_is_not_given_free() {
             held.hold().expect("as before");
         }
         drop(spawner);
+    });
+}
+
+#[test]
+fn a_lane_is_given_back_before_exec() {
+    in_a_process_of_its_own(|| {
+        let Some(held) = Held::new("lane") else { return };
+        let (mut spawner, _filled) = with_lanes();
+        if !is_free(&mut spawner) {
+            return;
+        }
+        let null = null();
+        let mut launched =
+            spawner.launch(&Arc::new(plan(&held.path, &[])), [ChildEnd::Fd(null.as_raw_fd()); 3], Inside::default()).expect("starts");
+        assert!(launched.pending.is_lending());
+        let end = std::time::Instant::now() + LONG;
+        while launched.pending.is_lending() && std::time::Instant::now() < end {
+            assert!(matches!(launched.pending.outcome(), SpawnOutcome::NotYet), "exec is held");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!launched.pending.is_lending());
+        held.let_go();
+        assert_eq!(reap(launched.pid).code(), Some(5));
+    });
+}
+
+#[test]
+fn a_spawn_that_waits_does_not_wait_for_a_fork_of_the_host() {
+    if !is_root() {
+        println!("skipped: only root can become another user");
+        return;
+    }
+    in_a_process_of_its_own(|| {
+        let Some(held) = Held::new("forked") else { return };
+        std::fs::set_permissions(&held.scratch.0, std::fs::Permissions::from_mode(0o755)).expect("ours");
+        let mut plan = plan(&held.path, &[]);
+        plan.user.uid = Some(65_534);
+        let launching = std::thread::spawn(move || {
+            let null = null();
+            let launched =
+                Spawner::new(free()).launch(&Arc::new(plan), [ChildEnd::Fd(null.as_raw_fd()); 3], Inside::default()).expect("starts");
+            assert_eq!(launched.way, SpawnWay::Fork);
+            reap(launched.pid).code()
+        });
+        // Time for it to come to the held exec.
+        std::thread::sleep(Duration::from_millis(300));
+        // SAFETY: the copy, which has a copy of everything the spawn has open, only sleeps.
+        let copy = unsafe { libc::fork() };
+        if copy == 0 {
+            loop {
+                // SAFETY: until it is killed.
+                unsafe { libc::pause() };
+            }
+        }
+        held.let_go();
+        assert_eq!(launching.join().expect("no panic"), Some(5));
+        rustix::process::kill_process(Pid::from_raw(copy).expect("a pid"), rustix::process::Signal::KILL).expect("ours");
+        reap(copy as u32);
     });
 }

@@ -1,9 +1,10 @@
-//! The speed of safe text, in GB/s of raw input: live (each line through the projection) and asked for at the end.
+//! The speed of capture and of safe text, in GB/s of raw input: bytes that are only kept, each line through the projection as it
+//! arrives, and the last lines asked for at the end; beside what a user would write of strip-ansi-escapes and regex.
 //!
-//! `cargo bench --bench projection [rounds]`. With `--test` every case runs once, small.
+//! `cargo bench --bench capture [rounds]`. With `--small` every case runs once, small.
 
 use lastwords::Projection;
-use lastwords::capture::{Captured, Pool};
+use lastwords::capture::{Block, Captured, Pool};
 use lastwords::limits::{BLOCK, KEEP, POOL_BYTES, TAIL_LINES};
 use lastwords::time::Ns;
 use std::hint::black_box;
@@ -83,14 +84,54 @@ fn live(name: &str, projection: &Projection, text: &str, rounds: usize) {
     black_box(bytes);
 }
 
-fn asked(name: &str, projection: &Projection, text: &str, rounds: usize) {
-    let mut pool = Pool::new(POOL_BYTES);
+/// One line through what a user would write: the escapes stripped, the secrets replaced by a pattern.
+fn by_hand(name: &str, text: &str, rounds: usize) {
+    let pattern = r"(?i)\b(password|passwd|token|secret|api[_-]?key)\s*[=:]\s*\S+|\bbearer\s+\S+|://[^/\s:@]+:[^/\s@]+@";
+    let secrets = regex::Regex::new(pattern).expect("a pattern");
+    let mut best = Duration::MAX;
+    let mut bytes = 0;
+    for _ in 0..rounds.div_ceil(10) {
+        let begin = Instant::now();
+        for line in text.as_bytes().split(|byte| *byte == b'\n') {
+            let stripped = strip_ansi_escapes::strip(line);
+            bytes += black_box(secrets.replace_all(&String::from_utf8_lossy(&stripped), "[redacted]")).len();
+        }
+        best = best.min(begin.elapsed());
+    }
+    println!("by hand {name:<41} {:6.2} GB/s", text.len() as f64 / best.as_nanos() as f64);
+    black_box(bytes);
+}
+
+/// Keeps it all as the loop does, up to the bound.
+fn keep(text: &str, pool: &mut Pool, spare: &mut Option<Block>) -> Captured {
     let mut captured = Captured::new(KEEP, false, 0, false);
     for piece in text.as_bytes().chunks(BLOCK) {
-        let mut spare = pool.take(BLOCK);
-        spare.bytes_mut()[..piece.len()].copy_from_slice(piece);
-        captured.store(&mut pool, None, spare, piece.len(), Ns::ZERO);
+        let mut block = spare.take().unwrap_or_else(|| pool.take(BLOCK));
+        block.bytes_mut()[..piece.len()].copy_from_slice(piece);
+        *spare = Some(captured.store(pool, None, block, piece.len(), Ns::ZERO));
     }
+    captured
+}
+
+/// Bytes that are kept and never looked at, and the same with the last lines asked for at the end.
+fn kept(name: &str, projection: Option<&Projection>, text: &str, rounds: usize) {
+    let mut pool = Pool::new(POOL_BYTES);
+    let mut spare = None;
+    let mut best = Duration::MAX;
+    for _ in 0..rounds {
+        let begin = Instant::now();
+        let mut captured = keep(text, &mut pool, &mut spare);
+        if let Some(projection) = projection {
+            black_box(projection.last_lines(&captured, 0, u64::MAX, TAIL_LINES));
+        }
+        best = best.min(begin.elapsed());
+        captured.free(&mut pool);
+    }
+    println!("kept {name:<44} {:6.2} GB/s", text.len() as f64 / best.as_nanos() as f64);
+}
+
+fn asked(name: &str, projection: &Projection, text: &str, rounds: usize) {
+    let captured = keep(text, &mut Pool::new(POOL_BYTES), &mut None);
     let mut best = Duration::MAX;
     for _ in 0..rounds {
         let begin = Instant::now();
@@ -101,13 +142,17 @@ fn asked(name: &str, projection: &Projection, text: &str, rounds: usize) {
 }
 
 fn main() {
-    let small = std::env::args().any(|argument| argument == "--test");
+    let small = std::env::args().any(|argument| argument == "--small" || argument == "--test");
     let rounds = std::env::args().find_map(|argument| argument.parse().ok()).unwrap_or(if small { 1 } else { 200 });
     let lines = if small { 100 } else { 13_000 };
     let plain = Projection::builder().redact(false).build().expect("nothing");
     let default = Projection::default();
     let clean = clean(lines);
     let token = coloured(lines, "token=abcdef0123456789");
+    kept("and never looked at", None, &clean, rounds);
+    kept("the last 50 lines asked for at the end", Some(&default), &clean, rounds);
+    by_hand("clean", &clean, rounds);
+    by_hand("coloured, a token on each line", &token, rounds);
     live("clean, no redaction", &plain, &clean, rounds);
     live("clean", &default, &clean, rounds);
     live("coloured, a token on each line", &default, &token, rounds);

@@ -1,0 +1,72 @@
+//! Letting go: of a generation that is over, and of descriptors that are of no use any more.
+
+use super::Linux;
+use super::table::{Birth, Leader, Row};
+use crate::kernel::{Release, Released};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Descriptors that are put aside; more are closed at once.
+pub(super) const ASIDE: usize = 64;
+
+impl Linux {
+    /// Closes it later, after the host has been told what it waits for: a pipe at its end, the pidfd of one that was reaped.
+    pub(super) fn put_aside(&mut self, fd: OwnedFd) {
+        if self.aside.len() < ASIDE {
+            self.aside.push(fd);
+        } else {
+            self.poller.remove(fd.as_fd());
+            self.poller.settle();
+        }
+    }
+
+    /// Lets a row go. In a forked copy its descriptors are closed, and that is all: the poll set is the host's.
+    pub(super) fn let_go(&mut self, mut row: Row, how: Release) -> Released<OwnedFd> {
+        if self.mark.is_copy() {
+            return Released::default();
+        }
+        if let Birth::UnderWay(pending) = row.birth {
+            self.spawner.recycle(pending);
+            row.birth = Birth::Started;
+        }
+        let mut released = Released { pid: row.pid, ..Released::default() };
+        match how {
+            Release::HandOver => {
+                self.leave_to_reap(&row);
+                row.unwatch_all(&mut self.poller);
+                let [stdout, stderr] = row.readers.map(|reader| reader.map(|r| r.fd));
+                return Released { pidfd: row.pidfd, stdin: row.stdin, stdout, stderr, ..released };
+            }
+            Release::Linger => {
+                for reader in row.readers.iter_mut().filter_map(Option::take) {
+                    self.lingering.pipe(reader.fd, &mut self.poller);
+                }
+            }
+            Release::Close => {}
+        }
+        self.leave_to_reap(&row);
+        row.unwatch_all(&mut self.poller);
+        if let Some(cgroup) = row.cgroup() {
+            // That of work that goes on stays: it is not empty.
+            cgroup.remove();
+        }
+        if row.leader != Leader::Gone {
+            // Reaped at once if it has ended, or else when it does: nobody else will.
+            self.lingering.leader(row.pid, row.pidfd.take(), &mut self.poller);
+        } else if let Some(pidfd) = row.pidfd.take() {
+            self.put_aside(pidfd);
+        }
+        released.pidfd = None;
+        released
+    }
+
+    /// [`crate::kernel::Kernel::tidy`].
+    pub(super) fn close_aside(&mut self) {
+        if self.aside.is_empty() || self.mark.is_copy() {
+            return;
+        }
+        for fd in self.aside.drain(..) {
+            self.poller.remove(fd.as_fd());
+        }
+        self.poller.settle();
+    }
+}
