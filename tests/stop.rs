@@ -359,7 +359,7 @@ fn a_loop_of_background_sleeps_stopped_half_way_leaves_none(way: Way) {
 fn a_group_that_keeps_forking_leaves_none(way: Way) {
     let mut host = Host::new(way);
     let breeder = "trap '' TERM; while :; do (sleep 0.03; sleep 60 & sleep 0.03); done";
-    let child = host.run(&format!("({breeder}) & ({breeder}) & echo ready; {breeder}"));
+    let child = host.run(&format!("trap '' TERM; ({breeder}) & ({breeder}) & echo ready; {breeder}"));
     host.until_said(child, "ready");
     host.reactor.stop(child, grace(200));
     let report = host.until_closed(child).report();

@@ -77,6 +77,9 @@ void begin(word *stack) {
     for (char *digit = argv[2]; *digit; digit++) number = number * 10 + (word)(*digit - '0');
     char byte;
     switch (argv[1][0]) {
+    case 'e': /* end: no last act */
+        leave(0);
+        break;
     case 'q': /* quiet */
         break;
     case 'b': /* bulk: so many MiB */

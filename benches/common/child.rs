@@ -38,8 +38,8 @@ impl Role {
     }
 }
 
-/// Where the program is; made when it is first asked for.
-fn program() -> Result<&'static PathBuf, Fail> {
+/// Where the program is; made when it is first asked for. With `end 0` it ends at once and says nothing.
+pub(crate) fn program() -> Result<&'static PathBuf, Fail> {
     static MADE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     MADE.get_or_init(|| make().map_err(|error| format!("failed to make the benches' child: {error}")))
         .as_ref()

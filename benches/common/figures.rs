@@ -143,7 +143,7 @@ impl Table {
 }
 
 /// The quantile of a few values, between its neighbours where it falls between them.
-fn quantile_of(mut values: Vec<f64>, quantile: f64) -> Option<f64> {
+pub(crate) fn quantile_of(mut values: Vec<f64>, quantile: f64) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let last = values.len().checked_sub(1)?;
     #[expect(clippy::cast_precision_loss, reason = "a number of rounds")]

@@ -44,7 +44,8 @@ pub(crate) fn run(args: &RunArgs) -> Ending {
     if let Some(path) = args.said.report.as_deref().filter(|path| path.as_os_str() != report::STDOUT)
         && let Err(e) = report::check(path)
     {
-        return failed(relay, format!("failed to write the report to {path:?}: {}", said(&e)));
+        let what = projection.text(&format!("failed to write the report to {path:?}: {}", said(&e)));
+        return failed(relay, what);
     }
     match drive(args, &projection, &mut relay) {
         Ok(done) => finish(args, &projection, relay, done, colors),

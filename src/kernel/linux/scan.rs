@@ -343,6 +343,8 @@ impl Look {
         let proc = from.proc;
         let Some(target) = self.targets.get_mut(target).filter(|t| t.wants_members) else { return };
         if pid == target.pid && target.leader != Leader::Running {
+            // After the reaping it is somebody else's number: nobody of ours is left in a group that it belongs to.
+            target.others += usize::from(target.leader == Leader::Gone);
             return;
         }
         let stat = match proc.stat(pid) {

@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 /// Lanes that a spawner keeps: so many children may be between clone and a table of their own at once; more copy the table.
-const LANES: usize = 4;
+const LANES: usize = 8;
 /// A table of this size (FDSize in /proc/self/status) is worth it.
 const LARGE: usize = 1024;
 /// From this size on numbers are reserved, while they are still low.

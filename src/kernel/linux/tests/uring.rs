@@ -136,7 +136,7 @@ fn a_ring_of_four_answers_loses_none_of_twelve_children() {
         let mut out: Vec<Vec<u8>> = vec![Vec::new(); 24];
         let (mut open, mut ended) = (vec![true; 24], 0);
         while open.contains(&true) || ended < 12 {
-            assert!(is_readable(rig.linux.as_fd()) || rig.notices.as_slice().is_empty() || !rig.notices.more);
+            // After a wait that said `more` the next one is asked for whatever the descriptor says; else it waits for a notice.
             for notice in rig.wait() {
                 match notice {
                     Notice::Exit(of) => {
