@@ -4,7 +4,6 @@ mod errno;
 
 pub use errno::Errno;
 
-use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -429,11 +428,6 @@ impl From<FeedError> for io::Error {
     fn from(e: FeedError) -> io::Error {
         io::Error::other(e)
     }
-}
-
-/// Bytes of a name that came from outside, made fit for an error text.
-pub fn quoted(name: &OsString) -> String {
-    format!("{:?}", name.to_string_lossy())
 }
 
 #[cfg(test)]

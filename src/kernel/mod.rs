@@ -19,7 +19,7 @@ use crate::capture::Block;
 use crate::error::{Errno, SpawnError};
 use crate::limits;
 use crate::time::Ns;
-use crate::token::{Token, What};
+use crate::token::Token;
 use crate::words::{Backend, Exit, ExitSource, Holder, Signal, Survivor};
 use arrayvec::ArrayVec;
 use plan::Plan;
@@ -384,7 +384,7 @@ pub trait Kernel: sealed::Sealed {
     ///
     /// Either `Ok`: the child leads a group of its own already (parent and child both call setpgid), every pipe end has an
     /// owner, everything is watched, and exactly one `Outcome` becomes known. Or `Err`, and nothing is left: no process,
-    /// descriptor, watch, stack or table entry. `generation` is its token with [`What::Spawn`].
+    /// descriptor, watch, stack or table entry. `generation` is its token with [`What::Spawn`](crate::token::What::Spawn).
     fn spawn(&mut self, plan: &Arc<Plan>, generation: Token) -> Result<Born<Self::Raw>, SpawnError>;
 
     /// How the spawn went. The kernel gives `Outcome` before `Exit` and before any byte of the same generation.
@@ -434,7 +434,7 @@ pub trait Kernel: sealed::Sealed {
     fn scan(&mut self, scan: &mut Scan) -> ScanStep;
 
     /// From now on a [`Notice::MemberGone`] with `token` comes when this member ends. `token` is the generation's with
-    /// [`What::Member`]. EMFILE and a missing pidfd_open are answers; ESRCH means that it has ended already.
+    /// [`What::Member`](crate::token::What::Member). EMFILE and a missing pidfd_open are answers; ESRCH means that it has ended already.
     fn watch(&mut self, member: &Member, token: Token) -> Result<(), Errno>;
 
     /// The generation is over for the reactor.
@@ -449,9 +449,4 @@ pub trait Kernel: sealed::Sealed {
 
     /// Wakes a wait from any thread.
     fn waker(&self) -> Self::Waker;
-}
-
-/// True when a token names something that [`Kernel::read`] reads.
-pub const fn is_output(token: Token) -> bool {
-    matches!(token.what(), What::Output(_))
 }
