@@ -155,7 +155,11 @@ fn a_held_pipe_times_out_by_idle_and_its_holder_is_named(way: Way) {
 /// cases: 2. A grandchild that prints every 80 ms for half a second after the leader's exit.
 fn output_that_keeps_coming_is_read_until_it_ends(way: Way) {
     let mut host = Host::new(way);
-    let child = host.run("(for i in 1 2 3 4 5 6; do sleep 0.08; echo line $i; done) & exit 0");
+    let mut command = host.telling("(read x <&9; for i in 1 2 3 4 5 6; do sleep 0.08; echo line $i; done) & exit 0");
+    let gate = Gate::at(9, &mut command);
+    let child = host.spawn(&command);
+    host.until_exited(child);
+    gate.open();
     let story = host.until_closed(child);
     assert_eq!(story.delivered(Stream::Stdout), "line 1\nline 2\nline 3\nline 4\nline 5\nline 6\n");
     let drain = story.drain().expect("a verdict");

@@ -37,6 +37,8 @@ fn a_stop_reaches_the_whole_group_and_uses_the_signal_asked_for() {
     let mut running = start(&["--stop-signal", "USR1", "--stop-grace", "infinite"], "trap 'exit 4' USR1; sleep 1000 & echo $!; wait");
     let mut pid = String::new();
     running.stdout().read_line(&mut pid).expect("text");
+    // Until it has called exec it has the shell's handler, in which the signal would be lost.
+    eventually("sleep runs", || std::fs::read_to_string(format!("/proc/{}/comm", pid.trim())).is_ok_and(|comm| comm == "sleep\n"));
     running.signal(Signal::TERM);
     assert_eq!(running.wait().code(), Some(4));
     assert!(!is_alive(&pid), "lastwords is not over before the group is empty");

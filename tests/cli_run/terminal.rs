@@ -38,7 +38,7 @@ impl Screen {
         let theirs = open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).expect("it is there");
         let copy = |fd: &OwnedFd| fd.try_clone().expect("a copy");
         let mut command = Command::new("setsid");
-        command.arg("--ctty").args(program).stdin(copy(&theirs)).stdout(copy(&theirs)).stderr(theirs);
+        command.args(["--ctty", "env", "--default-signal"]).args(program).stdin(copy(&theirs)).stdout(copy(&theirs)).stderr(theirs);
         command.env("TERM", "xterm").env("PS1", "$ ").env("LASTWORDS", LASTWORDS).env_remove("NO_COLOR").env_remove("LASTWORDS_LOG");
         let running = Running::start(&mut command);
         drop(command);
