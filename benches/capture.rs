@@ -1,14 +1,29 @@
 //! The speed of capture and of safe text, in GB/s of raw input: bytes that are only kept, each line through the projection as it
 //! arrives, and the last lines asked for at the end; beside what a user would write of strip-ansi-escapes and regex.
 //!
-//! `cargo bench --bench capture [rounds]`. With `--small` every case runs once, small.
+//! ```text
+//! cargo bench --bench capture                   # a minute
+//! cargo bench --bench capture -- --small        # does it run?
+//! cargo bench --bench capture -- --only live --rounds 500 --json capture.json
+//! ```
+//!
+//! Every case is one thread on memory of its own: there is nobody to take turns with. What is printed is the best of the rounds,
+//! which is what the code takes when nothing disturbs it, and their median.
 
+#[expect(dead_code, reason = "shared with benches that measure other things")]
+mod common;
+
+use clap::Parser;
+use common::Fail;
+use common::figures::{Column, Figure, Measure, Round, Table, Unit};
+use common::options::{Choice, Options};
+use common::results::{Bound, Results};
 use lastwords::Projection;
 use lastwords::capture::{Block, Captured, Pool};
 use lastwords::limits::{BLOCK, KEEP, POOL_BYTES, TAIL_LINES};
 use lastwords::time::Ns;
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Lines of about 80 bytes as builds and servers write them.
 fn clean(n: usize) -> String {
@@ -61,45 +76,124 @@ fn secrets(n: usize, length: usize) -> Vec<String> {
     (0..n).map(|_| (0..length).map(|_| next()).collect()).collect()
 }
 
-fn with(secrets: &[String]) -> Projection {
+fn with(secrets: &[String]) -> Result<Projection, Fail> {
     let mut builder = Projection::builder();
     for secret in secrets {
-        builder.secret(secret).expect("long enough");
+        builder.secret(secret)?;
     }
-    builder.build().expect("few enough")
+    Ok(builder.build()?)
 }
 
-fn live(name: &str, projection: &Projection, text: &str, rounds: usize) {
-    let mut lines = projection.lines();
-    let mut best = Duration::MAX;
-    let mut bytes = 0;
-    for _ in 0..rounds {
-        let begin = Instant::now();
-        for piece in text.as_bytes().chunks(BLOCK) {
-            lines.push(piece, &mut |line: &str| bytes += black_box(line).len());
-        }
-        best = best.min(begin.elapsed());
-    }
-    println!("live {name:<44} {:6.2} GB/s", text.len() as f64 / best.as_nanos() as f64);
-    black_box(bytes);
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Case {
+    /// Bytes that are kept as the loop does
+    Kept,
+    /// What a user would write of strip-ansi-escapes and regex
+    ByHand,
+    /// Each line through the projection as it arrives
+    Live,
+    /// The last lines asked for at the end
+    Asked,
 }
 
-/// One line through what a user would write: the escapes stripped, the secrets replaced by a pattern.
-fn by_hand(name: &str, text: &str, rounds: usize) {
-    let pattern = r"(?i)\b(password|passwd|token|secret|api[_-]?key)\s*[=:]\s*\S+|\bbearer\s+\S+|://[^/\s:@]+:[^/\s@]+@";
-    let secrets = regex::Regex::new(pattern).expect("a pattern");
-    let mut best = Duration::MAX;
-    let mut bytes = 0;
-    for _ in 0..rounds.div_ceil(10) {
-        let begin = Instant::now();
-        for line in text.as_bytes().split(|byte| *byte == b'\n') {
-            let stripped = strip_ansi_escapes::strip(line);
-            bytes += black_box(secrets.replace_all(&String::from_utf8_lossy(&stripped), "[redacted]")).len();
-        }
-        best = best.min(begin.elapsed());
+/// The speed of capture and of safe text.
+#[derive(Debug, Parser)]
+struct Args {
+    #[command(flatten)]
+    options: Options<Case, Way>,
+}
+
+/// Who does it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Way {
+    Lastwords,
+    ByHand,
+}
+
+/// One pass over the text.
+const PASS: Measure = Measure::new("pass", Unit::Nanoseconds);
+/// Its bytes in the time of the round.
+const RATE: Measure = Measure::new("rate", Unit::BytesPerNanosecond);
+
+/// The cases of one kind; each a row.
+struct Bench {
+    rounds: usize,
+    table: Table<String>,
+}
+
+impl Bench {
+    fn new(case: Case, title: &str, args: &Args) -> Bench {
+        let rounds = args.options.rounds(1, 200);
+        Bench { rounds, table: Table::new(case.name(), format!("{}: {title} ({rounds} rounds)", case.name()), &[]) }
     }
-    println!("by hand {name:<41} {:6.2} GB/s", text.len() as f64 / best.as_nanos() as f64);
-    black_box(bytes);
+
+    /// Times passes over so many bytes.
+    fn rounds(&mut self, name: &str, bytes: usize, rounds: usize, mut pass: impl FnMut()) -> Result<(), Fail> {
+        for _ in 0..rounds {
+            let begin = Instant::now();
+            pass();
+            let ns = u64::try_from(begin.elapsed().as_nanos())?;
+            self.table.push(&name.to_owned(), Round::new().samples(PASS, [ns])?.share(RATE, bytes as u64, ns));
+        }
+        Ok(())
+    }
+
+    /// The best rate of a row, in GB/s.
+    fn best(&self, name: &str) -> Option<f64> {
+        self.table.over_rounds(&name.to_owned(), Figure::Number(RATE), 1.0)
+    }
+
+    fn shortest(&self, name: &str) -> Option<f64> {
+        self.table.over_rounds(&name.to_owned(), Figure::Percentile(PASS, 50.0), 0.0)
+    }
+
+    fn live(&mut self, name: &str, projection: &Projection, text: &str) -> Result<(), Fail> {
+        let mut lines = projection.lines();
+        let mut bytes = 0;
+        self.rounds(name, text.len(), self.rounds, || {
+            for piece in text.as_bytes().chunks(BLOCK) {
+                lines.push(piece, &mut |line: &str| bytes += black_box(line).len());
+            }
+        })?;
+        black_box(bytes);
+        Ok(())
+    }
+
+    /// One line through what a user would write: the escapes stripped, the secrets replaced by a pattern.
+    fn by_hand(&mut self, name: &str, text: &str) -> Result<(), Fail> {
+        let pattern = r"(?i)\b(password|passwd|token|secret|api[_-]?key)\s*[=:]\s*\S+|\bbearer\s+\S+|://[^/\s:@]+:[^/\s@]+@";
+        let secrets = regex::Regex::new(pattern)?;
+        let mut bytes = 0;
+        self.rounds(name, text.len(), self.rounds.div_ceil(10), || {
+            for line in text.as_bytes().split(|byte| *byte == b'\n') {
+                let stripped = strip_ansi_escapes::strip(line);
+                bytes += black_box(secrets.replace_all(&String::from_utf8_lossy(&stripped), "[redacted]")).len();
+            }
+        })?;
+        black_box(bytes);
+        Ok(())
+    }
+
+    /// Bytes that are kept and never looked at, or with the last lines asked for at the end.
+    fn kept(&mut self, name: &str, projection: Option<&Projection>, text: &str) -> Result<(), Fail> {
+        let mut pool = Pool::new(POOL_BYTES);
+        let mut spare = None;
+        self.rounds(name, text.len(), self.rounds, || {
+            let mut captured = keep(text, &mut pool, &mut spare);
+            if let Some(projection) = projection {
+                black_box(projection.last_lines(&captured, 0, u64::MAX, TAIL_LINES));
+            }
+            captured.free(&mut pool);
+        })
+    }
+
+    fn asked(&mut self, name: &str, projection: &Projection, text: &str) -> Result<(), Fail> {
+        let captured = keep(text, &mut Pool::new(POOL_BYTES), &mut None);
+        self.rounds(name, text.len(), self.rounds, || {
+            black_box(projection.last_lines(&captured, 0, u64::MAX, TAIL_LINES));
+        })
+    }
 }
 
 /// Keeps it all as the loop does, up to the bound.
@@ -113,61 +207,130 @@ fn keep(text: &str, pool: &mut Pool, spare: &mut Option<Block>) -> Captured {
     captured
 }
 
-/// Bytes that are kept and never looked at, and the same with the last lines asked for at the end.
-fn kept(name: &str, projection: Option<&Projection>, text: &str, rounds: usize) {
-    let mut pool = Pool::new(POOL_BYTES);
-    let mut spare = None;
-    let mut best = Duration::MAX;
-    for _ in 0..rounds {
-        let begin = Instant::now();
-        let mut captured = keep(text, &mut pool, &mut spare);
-        if let Some(projection) = projection {
-            black_box(projection.last_lines(&captured, 0, u64::MAX, TAIL_LINES));
-        }
-        best = best.min(begin.elapsed());
-        captured.free(&mut pool);
-    }
-    println!("kept {name:<44} {:6.2} GB/s", text.len() as f64 / best.as_nanos() as f64);
+/// What the cases work on.
+struct Texts {
+    lines: usize,
+    clean: String,
+    token: String,
+    plain: Projection,
+    default: Projection,
 }
 
-fn asked(name: &str, projection: &Projection, text: &str, rounds: usize) {
-    let captured = keep(text, &mut Pool::new(POOL_BYTES), &mut None);
-    let mut best = Duration::MAX;
-    for _ in 0..rounds {
-        let begin = Instant::now();
-        black_box(projection.last_lines(&captured, 0, u64::MAX, TAIL_LINES));
-        best = best.min(begin.elapsed());
+/// How many secrets are registered, and of how many letters each.
+const REGISTERED: [(usize, usize); 6] = [(1, 12), (20, 20), (1000, 40), (1000, 20), (1000, 12), (1000, 6)];
+
+impl Texts {
+    fn new(small: bool) -> Result<Texts, Fail> {
+        let lines = if small { 100 } else { 13_000 };
+        Ok(Texts {
+            lines,
+            clean: clean(lines),
+            token: coloured(lines, "token=abcdef0123456789"),
+            plain: Projection::builder().redact(false).build()?,
+            default: Projection::default(),
+        })
     }
-    println!("asked {name:<43} {:6.2} us", best.as_nanos() as f64 / 1000.0);
 }
 
-fn main() {
-    let small = std::env::args().any(|argument| argument == "--small" || argument == "--test");
-    let rounds = std::env::args().find_map(|argument| argument.parse().ok()).unwrap_or(if small { 1 } else { 200 });
-    let lines = if small { 100 } else { 13_000 };
-    let plain = Projection::builder().redact(false).build().expect("nothing");
-    let default = Projection::default();
-    let clean = clean(lines);
-    let token = coloured(lines, "token=abcdef0123456789");
-    kept("and never looked at", None, &clean, rounds);
-    kept("the last 50 lines asked for at the end", Some(&default), &clean, rounds);
-    by_hand("clean", &clean, rounds);
-    by_hand("coloured, a token on each line", &token, rounds);
-    live("clean, no redaction", &plain, &clean, rounds);
-    live("clean", &default, &clean, rounds);
-    live("coloured, a token on each line", &default, &token, rounds);
-    live("coloured, a token on each line, no redaction", &plain, &token, rounds);
-    for (n, length) in [(1, 12), (20, 20), (1000, 40), (1000, 20), (1000, 12), (1000, 6)] {
+fn kept(args: &Args, texts: &Texts) -> Result<Bench, Fail> {
+    let mut bench = Bench::new(Case::Kept, "bytes as the loop keeps them", args);
+    bench.kept("and never looked at", None, &texts.clean)?;
+    bench.kept("the last 50 lines asked for at the end", Some(&texts.default), &texts.clean)?;
+    Ok(bench)
+}
+
+fn by_hand(args: &Args, texts: &Texts) -> Result<Bench, Fail> {
+    let mut bench = Bench::new(Case::ByHand, "strip-ansi-escapes and regex, line by line", args);
+    bench.by_hand("clean", &texts.clean)?;
+    bench.by_hand("coloured, a token on each line", &texts.token)?;
+    Ok(bench)
+}
+
+fn live(args: &Args, texts: &Texts) -> Result<Bench, Fail> {
+    let mut bench = Bench::new(Case::Live, "each line through the projection as it arrives", args);
+    bench.live("clean, no redaction", &texts.plain, &texts.clean)?;
+    bench.live("clean", &texts.default, &texts.clean)?;
+    bench.live("coloured, a token on each line", &texts.default, &texts.token)?;
+    bench.live("coloured, a token on each line, no redaction", &texts.plain, &texts.token)?;
+    for (n, length) in REGISTERED {
         let secrets = secrets(n, length);
-        let projection = with(&secrets);
-        live(&format!("clean, {n} secrets of {length}"), &projection, &clean, rounds);
-        let text = coloured(lines, &secrets[0]);
-        live(&format!("coloured, one on each line, {n} secrets of {length}"), &projection, &text, rounds);
-        asked(&format!("coloured, {n} secrets of {length}"), &projection, &text, rounds);
+        let projection = with(&secrets)?;
+        bench.live(&format!("clean, {n} secrets of {length}"), &projection, &texts.clean)?;
+        let text = coloured(texts.lines, &secrets[0]);
+        bench.live(&format!("coloured, one on each line, {n} secrets of {length}"), &projection, &text)?;
     }
-    asked("clean", &default, &clean, rounds);
-    asked("coloured, a token on each line", &default, &token, rounds);
+    Ok(bench)
+}
+
+fn asked(args: &Args, texts: &Texts) -> Result<Bench, Fail> {
+    let mut bench = Bench::new(Case::Asked, "the last 50 lines at the end", args);
+    bench.asked("clean", &texts.default, &texts.clean)?;
+    bench.asked("coloured, a token on each line", &texts.default, &texts.token)?;
+    for (n, length) in REGISTERED {
+        let secrets = secrets(n, length);
+        let text = coloured(texts.lines, &secrets[0]);
+        bench.asked(&format!("coloured, {n} secrets of {length}"), &with(&secrets)?, &text)?;
+    }
+    Ok(bench)
+}
+
+/// What is aimed at, and whether it was reached in this run.
+fn targets(case: Case, bench: &Bench, results: &mut Results) {
+    match case {
+        Case::Kept | Case::ByHand => {}
+        Case::Live => {
+            results.target("L5, clean, GB/s", bench.best("clean"), Bound::AtLeast(4.0));
+            let found = bench.best("coloured, a token on each line");
+            results.target("L5, coloured, a token on each line, GB/s", found, Bound::AtLeast(1.0));
+            for (n, length) in REGISTERED.into_iter().filter(|(n, _)| *n == 1000) {
+                for row in [format!("clean, {n} secrets of {length}"), format!("coloured, one on each line, {n} secrets of {length}")] {
+                    results.target(format!("L5, {row}, GB/s"), bench.best(&row), Bound::AtLeast(0.4));
+                }
+            }
+        }
+        Case::Asked => {
+            let rows: Vec<&String> = bench.table.peers().collect();
+            let longest = rows.into_iter().filter_map(|row| bench.shortest(row)).max_by(f64::total_cmp);
+            results.target("L5, asked for at the end, the longest in µs", longest.map(|ns| ns / 1e3), Bound::AtMost(50.0));
+        }
+    }
+}
+
+fn main() -> Result<(), Fail> {
+    let args = Args::parse();
+    let texts = Texts::new(args.options.small)?;
+    let mut results = Results::new("capture", &args.options)?;
+    let ways = args.options.peers(|_| true);
+    for case in args.options.situations() {
+        let way = if case == Case::ByHand { Way::ByHand } else { Way::Lastwords };
+        if !ways.contains(&way) {
+            continue;
+        }
+        let bench = match case {
+            Case::Kept => kept(&args, &texts)?,
+            Case::ByHand => by_hand(&args, &texts)?,
+            Case::Live => live(&args, &texts)?,
+            Case::Asked => asked(&args, &texts)?,
+        };
+        let time = |head: &str, quantile| {
+            let figure = Figure::Percentile(PASS, 50.0);
+            Column::new(head, move |table: &Table<String>, row| Unit::Nanoseconds.show(table.over_rounds(row, figure, quantile)))
+        };
+        let rate = |head: &str, quantile| {
+            let figure = Figure::Number(RATE);
+            Column::new(head, move |table: &Table<String>, row| Unit::BytesPerNanosecond.show(table.over_rounds(row, figure, quantile)))
+        };
+        // What is asked for at the end takes as long for a megabyte as for a gigabyte: it has no rate.
+        let columns = if case == Case::Asked {
+            vec![time("best", 0.0), time("median", 0.5)]
+        } else {
+            vec![rate("best", 1.0), rate("median", 0.5), time("best pass", 0.0)]
+        };
+        results.table(&bench.table, &columns, &[]);
+        targets(case, &bench, &mut results);
+    }
     let begin = Instant::now();
     black_box(Projection::default());
-    println!("building the default takes {:?}", begin.elapsed());
+    println!("\nbuilding the default takes {:?}", begin.elapsed());
+    results.write()
 }

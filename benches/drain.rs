@@ -3,45 +3,37 @@
 //! ```text
 //! cargo bench --bench drain                     # about ten minutes
 //! cargo bench --bench drain -- --small          # about ten seconds: does it run?
-//! cargo bench --bench drain -- --only noisy --peers lastwords,raw-prio --rounds 20 --n 40 --json noisy.json
+//! cargo bench --bench drain -- --only noisy --peers lastwords,raw-prio --rounds 20 --n 40 --json noisy.json --plots .
 //! ```
 //!
 //! Every peer is measured in every round, one after the other, each round beginning with another one. Percentiles are a round's;
 //! what is printed is their median over the rounds, and a ratio is the median of the ratios within the rounds.
 
+#[expect(dead_code, reason = "shared with benches that measure other things")]
 mod common;
 
+use clap::Parser;
 use common::child::{Role, unmake};
-use common::figures::{Figure, Round, Table, markdown, time, times};
-use common::peers::{Hosts, Peer, Work};
+use common::figures::{Column, Figure, Measure, Round, Table, Unit};
+use common::options::{Choice, Options};
+use common::peers::{Done, Hosts, Peer, Work};
+use common::results::{Bound, Results};
 use common::{Fail, cpu, now, raise_descriptor_limit};
-use serde_json::json;
 
 /// A situation in which the latency is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Scenario {
-    /// A child that says nothing.
+    /// A child that says nothing
     Quiet,
-    /// A child that has written 64 MiB to stderr.
+    /// A child that has written 64 MiB to stderr
     Bulk,
-    /// A quiet child among many that write at full speed.
+    /// A quiet child among many that write at full speed
     Noisy,
-    /// A child that leaves a process behind which holds both its pipes.
+    /// A child that leaves a process behind which holds both its pipes
     Leak,
 }
 
 impl Scenario {
-    const ALL: [Scenario; 4] = [Scenario::Quiet, Scenario::Bulk, Scenario::Noisy, Scenario::Leak];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Scenario::Quiet => "quiet",
-            Scenario::Bulk => "bulk",
-            Scenario::Noisy => "noisy",
-            Scenario::Leak => "leak",
-        }
-    }
-
     /// Rounds, and what is done in each.
     fn size(self, small: bool) -> (usize, Work) {
         let work = |role, count, noisy| Work { role, count, noisy };
@@ -58,192 +50,150 @@ impl Scenario {
     }
 
     fn title(self, rounds: usize, work: &Work) -> String {
-        let what = match work.role {
-            Role::Quiet | Role::Noisy if work.noisy == 0 => "quiet child".to_owned(),
-            Role::Quiet | Role::Noisy => format!("quiet child among {} noisy ones", work.noisy),
-            Role::Bulk(mib) => format!("after {mib} MiB of stderr"),
-            Role::Leaver(ms) => format!("a process left behind holds the pipes for {ms} ms"),
+        let (_, number) = work.role.line();
+        let what = match self {
+            Scenario::Quiet => "quiet child".to_owned(),
+            Scenario::Noisy => format!("quiet child among {} noisy ones", work.noisy),
+            Scenario::Bulk => format!("after {number} MiB of stderr"),
+            Scenario::Leak => format!("a process left behind holds the pipes for {number} ms"),
         };
         format!("{}: {what} ({rounds} rounds of {})", self.name(), work.count)
     }
 }
 
-/// What was asked for on the command line.
-#[derive(Debug)]
-struct Asked {
-    scenarios: Vec<Scenario>,
-    peers: Vec<Peer>,
-    rounds: Option<usize>,
-    count: Option<usize>,
+/// From a child's last act to the verdict on it.
+///
+/// Every peer is measured in every round, next to the others.
+#[derive(Debug, Parser)]
+struct Args {
+    #[command(flatten)]
+    options: Options<Scenario, Peer>,
+    /// Children that make noise, in the situation that has some
+    #[arg(long, value_name = "N")]
     noisy: Option<usize>,
-    size: Size,
-    json: Option<String>,
+    /// Also those in other languages whose toolchains are there: Go, Node, Python, libuv
+    #[arg(long)]
+    foreign: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Size {
-    Full,
-    Small,
-}
+/// From the last act to the verdict.
+const LATENCY: Measure = Measure::new("latency", Unit::Nanoseconds);
+/// From the last act to the status.
+const STATUS: Measure = Measure::new("status", Unit::Nanoseconds);
+/// CPU time of the host per measured child, starting it included.
+const CPU_PER_CHILD: Measure = Measure::new("cpu_per_child", Unit::Nanoseconds);
+/// CPU time of the host per byte read.
+const CPU_PER_BYTE: Measure = Measure::new("cpu_per_byte", Unit::NanosecondsPerByte);
+/// Bytes read in a nanosecond.
+const RATE: Measure = Measure::new("rate", Unit::BytesPerNanosecond);
+/// The largest resident memory of a peer in a process of its own.
+const RESIDENT: Measure = Measure::new("resident", Unit::Bytes);
 
-impl Asked {
-    fn from_args(mut args: impl Iterator<Item = String>) -> Result<Asked, Fail> {
-        let mut asked = Asked {
-            scenarios: Scenario::ALL.to_vec(),
-            peers: Vec::new(),
-            rounds: None,
-            count: None,
-            noisy: None,
-            size: Size::Full,
-            json: None,
-        };
-        while let Some(arg) = args.next() {
-            let mut value = || args.next().ok_or_else(|| Fail::from(format!("{arg} wants a value")));
-            match arg.as_str() {
-                "--rounds" => asked.rounds = Some(value()?.parse()?),
-                "--n" => asked.count = Some(value()?.parse()?),
-                "--noisy" => asked.noisy = Some(value()?.parse()?),
-                "--small" => asked.size = Size::Small,
-                "--json" => asked.json = Some(value()?),
-                "--only" => asked.scenarios = pick(&value()?, &Scenario::ALL, Scenario::name)?,
-                "--peers" => asked.peers = pick(&value()?, &Peer::ALL, Peer::name)?,
-                // Cargo's own.
-                "--bench" => {}
-                _ => return Err(format!("unknown argument {arg}").into()),
-            }
-        }
-        if asked.peers.is_empty() {
-            asked.peers = Peer::ALL.into_iter().filter(|peer| peer.by_default()).collect();
-        }
-        Ok(asked)
-    }
-}
-
-fn pick<T: Copy>(names: &str, all: &[T], name_of: fn(T) -> &'static str) -> Result<Vec<T>, Fail> {
-    let one = |name: &str| {
-        let found = all.iter().copied().find(|one| name_of(*one) == name);
-        found.ok_or_else(|| {
-            let known: Vec<_> = all.iter().map(|one| name_of(*one)).collect();
-            Fail::from(format!("{name} is none of {}", known.join(", ")))
-        })
-    };
-    names.split(',').map(one).collect()
+const fn latency(percent: f64) -> Figure {
+    Figure::Percentile(LATENCY, percent)
 }
 
 fn main() -> Result<(), Fail> {
-    let done = run();
+    let done = run(&Args::parse());
     unmake()?;
     done
 }
 
-fn run() -> Result<(), Fail> {
-    let asked = Asked::from_args(std::env::args().skip(1))?;
+fn run(args: &Args) -> Result<(), Fail> {
     raise_descriptor_limit()?;
-    let (mut hosts, mut tables) = (Hosts::new(), Vec::new());
-    for scenario in &asked.scenarios {
-        let table = measure(*scenario, &asked, &mut hosts)?;
-        println!("\n## {}\n\n{}", table.title, shown(*scenario, &table));
-        for line in targets(*scenario, &table) {
-            println!("{line}");
-        }
-        tables.push(table);
+    let mut results = Results::new("drain", &args.options)?;
+    let mut hosts = Hosts::new();
+    let peers = hosts.present(args.options.peers(|peer| peer.by_default() || args.foreign && peer.is_foreign()));
+    if peers.is_empty() {
+        return Err("nobody is left to be measured".into());
     }
-    if let Some(path) = &asked.json {
-        let against = [Peer::Raw, Peer::RawPrio, Peer::TokioCurrent];
-        let all: Vec<_> = tables.iter().map(|table| table.json(&against)).collect();
-        std::fs::write(path, serde_json::to_string_pretty(&json!({"bench": "drain", "unit": "ns", "tables": all}))? + "\n")?;
+    for scenario in args.options.situations() {
+        let table = measure(scenario, args, &peers, &mut hosts)?;
+        results.table(&table, &columns(scenario), &[Peer::RawEpoll, Peer::RawPrio, Peer::TokioCt]);
+        results.plot(&table, LATENCY)?;
+        targets(scenario, &table, &mut results);
     }
-    Ok(())
+    results.write()
 }
 
-fn measure(scenario: Scenario, asked: &Asked, hosts: &mut Hosts) -> Result<Table, Fail> {
-    let (rounds, mut work) = scenario.size(asked.size == Size::Small);
-    let rounds = asked.rounds.unwrap_or(rounds);
-    work.count = asked.count.unwrap_or(work.count);
+fn measure(scenario: Scenario, args: &Args, peers: &[Peer], hosts: &mut Hosts) -> Result<Table<Peer>, Fail> {
+    let (rounds, mut work) = scenario.size(args.options.small);
+    let rounds = args.options.rounds.unwrap_or(rounds);
+    work.count = args.options.n.unwrap_or(work.count);
     if scenario == Scenario::Noisy {
-        work.noisy = asked.noisy.unwrap_or(work.noisy);
+        work.noisy = args.noisy.unwrap_or(work.noisy);
     }
-    let mut table = Table::new(scenario.title(rounds, &work), &asked.peers);
+    let mut table = Table::new(scenario.name(), scenario.title(rounds, &work), peers);
     for round in 0..rounds {
-        for place in 0..asked.peers.len() {
-            let peer = asked.peers[(place + round) % asked.peers.len()];
+        for place in 0..peers.len() {
+            let peer = peers[(place + round) % peers.len()];
             let (cpu_before, before) = (cpu(), now());
-            let done = hosts.round(peer, &work).map_err(|error| format!("{} in {}: {error}", peer.name(), scenario.name()))?;
-            table.push(peer, Round::new(&done, cpu() - cpu_before, now() - before)?);
+            let done = hosts.round(peer, &work).map_err(|error| format!("{peer} in {}: {error}", scenario.name()))?;
+            table.push(&peer, counted(&done, cpu() - cpu_before, now() - before)?);
         }
     }
     Ok(table)
 }
 
-fn shown(scenario: Scenario, table: &Table) -> String {
-    let per = match scenario {
-        Scenario::Quiet | Scenario::Leak => "CPU per child",
-        Scenario::Bulk | Scenario::Noisy => "CPU s/GiB; GB/s",
-    };
-    let head =
-        ["peer", "p50", "quartiles of p50", "p90", "p99", "max", "n", "p50 : raw-epoll", ": raw-prio", ": tokio-ct", "status p50", per];
-    let row = |peer: Peer| {
-        let median = |figure| table.median(peer, figure);
-        let quartile = |at| time(table.over_rounds(peer, Figure::Latency(50), at));
-        let against = |to| times(table.ratio(peer, to, Figure::Latency(50)));
-        let cost = match scenario {
-            Scenario::Quiet | Scenario::Leak => time(median(Figure::CpuPerChild)),
-            Scenario::Bulk | Scenario::Noisy => {
-                let (cpu, rate) = (median(Figure::CpuPerByte).unwrap_or(0.0), median(Figure::Rate).unwrap_or(0.0));
-                // Nanoseconds per byte to seconds per GiB.
-                format!("{:.3}; {rate:.2}", cpu * f64::from(1 << 30) / 1e9)
-            }
-        };
-        #[expect(clippy::cast_precision_loss, reason = "shown with four digits")]
-        let worst = table.worst(peer) as f64;
-        vec![
-            peer.name().to_owned(),
-            time(median(Figure::Latency(50))),
-            format!("{} .. {}", quartile(0.25), quartile(0.75)),
-            time(median(Figure::Latency(90))),
-            time(median(Figure::Latency(99))),
-            time(Some(worst)),
-            table.count(peer).to_string(),
-            against(Peer::Raw),
-            against(Peer::RawPrio),
-            against(Peer::TokioCurrent),
-            time(median(Figure::Status)),
-            cost,
-        ]
-    };
-    markdown(&head, &table.peers().map(row).collect::<Vec<_>>())
+/// What a round came to, with the CPU and the wall time that it took.
+fn counted(done: &Done, cpu: u64, wall: u64) -> Result<Round, Fail> {
+    let (cpu, wall) = done.own.map_or((cpu, wall), |own| (own.cpu, own.wall));
+    let round = done.own.map_or_else(Round::new, |own| Round::new().share(RESIDENT, own.resident, 1));
+    Ok(round
+        .samples(LATENCY, done.samples.iter().map(|sample| sample.verdict))?
+        .samples(STATUS, done.samples.iter().map(|sample| sample.status))?
+        .share(CPU_PER_CHILD, cpu, done.samples.len() as u64)
+        .share(CPU_PER_BYTE, cpu, done.bytes)
+        .share(RATE, done.bytes, wall))
+}
+
+fn columns(scenario: Scenario) -> Vec<Column<Peer>> {
+    let mut columns = vec![
+        Column::median("p50", latency(50.0)),
+        Column::quartiles("quartiles of p50", latency(50.0)),
+        Column::median("p90", latency(90.0)),
+        Column::median("p99", latency(99.0)),
+        Column::worst("max", LATENCY),
+        Column::count("n", LATENCY),
+        Column::ratio("p50 : raw-epoll", Peer::RawEpoll, latency(50.0)),
+        Column::ratio(": raw-prio", Peer::RawPrio, latency(50.0)),
+        Column::ratio(": tokio-ct", Peer::TokioCt, latency(50.0)),
+        Column::median("status p50", Figure::Percentile(STATUS, 50.0)),
+    ];
+    match scenario {
+        Scenario::Quiet | Scenario::Leak => columns.push(Column::median("CPU per child", Figure::Number(CPU_PER_CHILD))),
+        Scenario::Bulk | Scenario::Noisy => {
+            columns.push(Column::median("CPU", Figure::Number(CPU_PER_BYTE)));
+            columns.push(Column::median("rate", Figure::Number(RATE)));
+        }
+    }
+    columns
 }
 
 /// What is aimed at, and whether it was reached in this run.
-fn targets(scenario: Scenario, table: &Table) -> Vec<String> {
-    let ratio = |to, percent| table.ratio(Peer::Lastwords, to, Figure::Latency(percent));
-    let says = |what: &str, found: Option<f64>, bound: f64| {
-        let found = found?;
-        let word = if found <= bound { "reached" } else { "MISSED" };
-        Some(format!("* {what}: {found:.4}, at most {bound}: {word}"))
-    };
-    let best_raw = |percent| ratio(Peer::Raw, percent).into_iter().chain(ratio(Peer::RawPrio, percent)).max_by(f64::total_cmp);
-    let lines = match scenario {
-        Scenario::Quiet => vec![
-            says("L1, p50 to raw-epoll", ratio(Peer::Raw, 50), 1.10),
-            says("L1, p90 to raw-epoll", ratio(Peer::Raw, 90), 1.3),
-            says("L1, p50 to tokio-ct", ratio(Peer::TokioCurrent, 50), 1.0),
-        ],
-        Scenario::Bulk => {
-            let p50 = |peer| table.median(peer, Figure::Latency(50));
-            let best = table.peers().filter(|peer| !matches!(peer, Peer::Lastwords | Peer::LastwordsUring | Peer::Spin)).filter_map(p50);
-            let lower = table.over_rounds(Peer::Lastwords, Figure::Latency(50), 0.25);
-            vec![
-                says("L2, p50 to raw-prio", ratio(Peer::RawPrio, 50), 1.15),
-                says("L2, lower quartile of p50 to the best peer", lower.zip(best.min_by(f64::total_cmp)).map(|(a, b)| a / b), 1.0),
-            ]
+fn targets(scenario: Scenario, table: &Table<Peer>, results: &mut Results) {
+    let ratio = |to, percent| table.ratio(&Peer::Lastwords, &to, latency(percent));
+    let best_raw = |percent| ratio(Peer::RawEpoll, percent).into_iter().chain(ratio(Peer::RawPrio, percent)).max_by(f64::total_cmp);
+    match scenario {
+        Scenario::Quiet => {
+            results.target("L1, p50 to raw-epoll", ratio(Peer::RawEpoll, 50.0), Bound::AtMost(1.10));
+            results.target("L1, p90 to raw-epoll", ratio(Peer::RawEpoll, 90.0), Bound::AtMost(1.3));
+            results.target("L1, p50 to tokio-ct", ratio(Peer::TokioCt, 50.0), Bound::AtMost(1.0));
         }
-        Scenario::Noisy => vec![
-            says("L3, p50 to tokio-ct", ratio(Peer::TokioCurrent, 50), 0.02),
-            says("L3, p99 to tokio-ct", ratio(Peer::TokioCurrent, 99), 0.02),
-            says("L3, p50 to the better raw loop", best_raw(50), 1.5),
-        ],
-        Scenario::Leak => Vec::new(),
-    };
-    lines.into_iter().flatten().collect()
+        Scenario::Bulk => {
+            let p50 = |peer: &Peer| table.median(peer, latency(50.0));
+            let others = table.peers().filter(|peer| !matches!(peer, Peer::Lastwords | Peer::LastwordsUring | Peer::Spin));
+            let best = others.filter_map(p50).min_by(f64::total_cmp);
+            let lower = table.over_rounds(&Peer::Lastwords, latency(50.0), 0.25);
+            results.target("L2, p50 to raw-prio", ratio(Peer::RawPrio, 50.0), Bound::AtMost(1.15));
+            let found = lower.zip(best).map(|(a, b)| a / b);
+            results.target("L2, lower quartile of p50 to the best peer", found, Bound::AtMost(1.0));
+        }
+        Scenario::Noisy => {
+            results.target("L3, p50 to tokio-ct", ratio(Peer::TokioCt, 50.0), Bound::AtMost(0.02));
+            results.target("L3, p99 to tokio-ct", ratio(Peer::TokioCt, 99.0), Bound::AtMost(0.02));
+            results.target("L3, p50 to the better raw loop", best_raw(50.0), Bound::AtMost(1.5));
+        }
+        Scenario::Leak => {}
+    }
 }

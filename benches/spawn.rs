@@ -3,7 +3,7 @@
 //! ```text
 //! cargo bench --bench spawn                     # some minutes
 //! cargo bench --bench spawn -- --small          # about ten seconds: does it run?
-//! cargo bench --bench spawn -- --hosts small --children sh --rounds 20 --n 200 --json spawn.json
+//! cargo bench --bench spawn -- --only small --children sh --rounds 20 --n 200 --json spawn.json
 //! strace -f -o calls target/release/deps/spawn-* --strace-one 110
 //! ```
 //!
@@ -12,7 +12,7 @@
 //! round's figure, and a ratio is the median of the ratios within the rounds. `--host-mib N` is the memory that the second host has
 //! touched. The third has many descriptors, and has made children while it came by them (`--sudden`: none, since there were few).
 
-#[expect(dead_code, reason = "shared with a bench that measures other things")]
+#[expect(dead_code, reason = "shared with benches that measure other things")]
 mod common;
 #[path = "spawn/peers.rs"]
 mod peers;
@@ -27,11 +27,13 @@ mod error {
     pub(crate) use lastwords::Errno;
 }
 
+use clap::Parser;
 use common::child::{program, unmake};
-use common::figures::{markdown, quantile_of, time, times};
+use common::figures::{Column, Figure, Measure, Round, Table, Unit, times};
+use common::options::{Choice, Options};
+use common::results::{Bound, Results};
 use common::{Fail, cpu, now, raise_descriptor_limit};
 use peers::{Line, Peer, Starter};
-use serde_json::json;
 use std::fs::File;
 use std::hint::black_box;
 use std::time::Duration;
@@ -43,127 +45,83 @@ const SPARE: usize = 400;
 /// A host's descriptors while it grows: its table has 512 places then.
 const GROWN: usize = 300;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Host {
+    /// As it is
     Small,
+    /// With much memory that it has touched
     Memory,
+    /// With many open descriptors
     Descriptors,
 }
 
-impl Host {
-    const ALL: [Host; 3] = [Host::Small, Host::Memory, Host::Descriptors];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Host::Small => "small",
-            Host::Memory => "memory",
-            Host::Descriptors => "descriptors",
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Program {
-    /// `/bin/sh -c :`.
-    Shell,
-    /// The freestanding one.
+    /// `/bin/sh -c :`
+    Sh,
+    /// The freestanding one
     Tiny,
 }
 
 impl Program {
-    const ALL: [Program; 2] = [Program::Shell, Program::Tiny];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Program::Shell => "sh",
-            Program::Tiny => "tiny",
-        }
-    }
-
     fn line(self) -> Result<Line, Fail> {
         Ok(match self {
-            Program::Shell => ["/bin/sh", "-c", ":"].map(Into::into).to_vec(),
+            Program::Sh => ["/bin/sh", "-c", ":"].map(Into::into).to_vec(),
             Program::Tiny => vec![program()?.into(), "end".into(), "0".into()],
         })
     }
 }
 
-#[derive(Debug)]
-struct Asked {
-    hosts: Vec<Host>,
-    programs: Vec<Program>,
-    peers: Vec<Peer>,
-    flights: Vec<usize>,
-    rounds: usize,
-    count: usize,
-    host_mib: usize,
+/// Children started and closed in a second, and how long the caller stands still for a start.
+///
+/// The situations are hosts. Every peer is measured in every round, next to the others.
+#[derive(Debug, Parser)]
+struct Args {
+    #[command(flatten)]
+    options: Options<Host, Peer>,
+    /// What is started [default: all]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
+    children: Vec<Program>,
+    /// How many children at a time
+    #[arg(long, value_delimiter = ',', value_name = "LIST", default_values_t = [1, 8])]
+    in_flight: Vec<usize>,
+    /// Memory that the host with much of it has touched [default: 4096, small: 64]
+    #[arg(long, value_name = "MIB")]
+    host_mib: Option<usize>,
+    /// The host with many descriptors has made no children since it had few
+    #[arg(long)]
     sudden: bool,
-    json: Option<String>,
+    /// Starts and closes so many by the first peer, and does nothing else: to be looked at with strace
+    #[arg(long, value_name = "N")]
     strace_one: Option<usize>,
 }
 
-impl Asked {
-    fn from_args(args: impl Iterator<Item = String>) -> Result<Asked, Fail> {
-        let args: Vec<String> = args.collect();
-        let small = args.iter().any(|arg| arg == "--small");
-        let mut asked = Asked {
-            hosts: Host::ALL.to_vec(),
-            programs: Program::ALL.to_vec(),
-            peers: Peer::ALL.to_vec(),
-            flights: vec![1, 8],
-            rounds: if small { 2 } else { 10 },
-            count: if small { 16 } else { 120 },
-            host_mib: if small { 64 } else { 4096 },
-            sudden: false,
-            json: None,
-            strace_one: None,
-        };
-        let mut args = args.into_iter();
-        while let Some(arg) = args.next() {
-            let mut value = || args.next().ok_or_else(|| Fail::from(format!("{arg} wants a value")));
-            match arg.as_str() {
-                "--rounds" => asked.rounds = value()?.parse()?,
-                "--n" => asked.count = value()?.parse()?,
-                "--host-mib" => asked.host_mib = value()?.parse()?,
-                "--json" => asked.json = Some(value()?),
-                "--hosts" => asked.hosts = pick(&value()?, &Host::ALL, Host::name)?,
-                "--children" => asked.programs = pick(&value()?, &Program::ALL, Program::name)?,
-                "--peers" => asked.peers = pick(&value()?, &Peer::ALL, Peer::name)?,
-                "--in-flight" => asked.flights = value()?.split(',').map(str::parse).collect::<Result<_, _>>()?,
-                "--strace-one" => asked.strace_one = Some(value()?.parse()?),
-                "--sudden" => asked.sudden = true,
-                // The second is Cargo's own.
-                "--small" | "--bench" => {}
-                _ => return Err(format!("unknown argument {arg}").into()),
-            }
-        }
-        Ok(asked)
+impl Args {
+    fn rounds(&self) -> usize {
+        self.options.rounds(2, 10)
+    }
+
+    fn count(&self) -> usize {
+        self.options.n(16, 120)
+    }
+
+    fn programs(&self) -> Vec<Program> {
+        if self.children.is_empty() { vec![Program::Sh, Program::Tiny] } else { self.children.clone() }
     }
 }
 
-fn pick<T: Copy>(names: &str, all: &[T], name_of: fn(T) -> &'static str) -> Result<Vec<T>, Fail> {
-    let one = |name: &str| all.iter().copied().find(|one| name_of(*one) == name).ok_or_else(|| Fail::from(format!("no {name} here")));
-    names.split(',').map(one).collect()
+/// How long a start takes.
+const STILL: Measure = Measure::new("still", Unit::Nanoseconds);
+/// From the first start to the last close, by the number of children.
+const WALL: Measure = Measure::new("wall_per_child", Unit::Nanoseconds);
+/// The host's CPU time, the same way.
+const CPU: Measure = Measure::new("cpu_per_child", Unit::Nanoseconds);
+
+const fn still(percent: f64) -> Figure {
+    Figure::Percentile(STILL, percent)
 }
-
-/// What one peer did in one round: each in nanoseconds.
-#[derive(Clone, Copy, Debug)]
-struct Round {
-    still_p50: f64,
-    still_p99: f64,
-    wall_each: f64,
-    cpu_each: f64,
-}
-
-type Figure = fn(&Round) -> f64;
-
-const STILL: Figure = |round| round.still_p50;
-const STILL_P99: Figure = |round| round.still_p99;
-const WALL: Figure = |round| round.wall_each;
-const CPU: Figure = |round| round.cpu_each;
 
 /// Starts and closes so many, so many at a time.
-#[expect(clippy::cast_precision_loss, reason = "far more digits than a measurement has")]
 fn round(starter: &mut dyn Starter, count: usize, flight: usize) -> Result<Round, Fail> {
     let mut still = Vec::with_capacity(count);
     let (cpu_before, before, mut live) = (cpu(), now(), 0);
@@ -171,84 +129,63 @@ fn round(starter: &mut dyn Starter, count: usize, flight: usize) -> Result<Round
         while live < flight && still.len() < count {
             let began = now();
             starter.start()?;
-            still.push((now() - began) as f64);
+            still.push(now() - began);
             live += 1;
         }
         live -= starter.settle()?;
     }
-    let each = |total: u64| total as f64 / count.max(1) as f64;
-    let (wall_each, cpu_each) = (each(now() - before), each(cpu() - cpu_before));
-    let quantile = |at| quantile_of(still.clone(), at).unwrap_or(0.0);
-    Ok(Round { still_p50: quantile(0.5), still_p99: quantile(0.99), wall_each, cpu_each })
+    let (wall, cpu) = (now() - before, cpu() - cpu_before);
+    Ok(Round::new().samples(STILL, still)?.share(WALL, wall, count as u64).share(CPU, cpu, count as u64))
 }
 
-/// One situation: the rounds of each peer.
-struct Table {
-    title: String,
-    rows: Vec<(Peer, Vec<Round>)>,
+fn columns() -> Vec<Column<Peer>> {
+    // A rate is the inverse of the time.
+    let rate =
+        |head: &str, to: Peer| Column::new(head, move |table: &Table<Peer>, peer| times(table.ratio(&to, peer, Figure::Number(WALL))));
+    let per_second = |table: &Table<Peer>, peer: &Peer| {
+        table.median(peer, Figure::Number(WALL)).map_or_else(|| "-".into(), |ns| format!("{:.0}", 1e9 / ns))
+    };
+    vec![
+        Column::median("stands still p50", still(50.0)),
+        Column::median("p99", still(99.0)),
+        Column::new("children/s", per_second),
+        Column::median("host CPU each", Figure::Number(CPU)),
+        rate("rate : raw", Peer::RawClone3),
+        rate(": std", Peer::Std),
+        rate(": tokio-ct", Peer::TokioCt),
+        Column::ratio("CPU : raw", Peer::RawClone3, Figure::Number(CPU)),
+    ]
 }
 
-impl Table {
-    fn values(&self, peer: Peer, figure: Figure) -> Vec<f64> {
-        self.rows.iter().filter(|(of, _)| *of == peer).flat_map(|(_, rounds)| rounds.iter().map(figure)).collect()
+/// What is aimed at, and whether it was reached in this run.
+fn targets(program: Program, host: Host, flight: usize, table: &Table<Peer>, results: &mut Results) {
+    let us = |percent| table.median(&Peer::Lastwords, still(percent)).map(|ns| ns / 1e3);
+    let rate = |to| table.ratio(&to, &Peer::Lastwords, Figure::Number(WALL));
+    if program == Program::Sh && flight == 1 {
+        results.target("L6, stands still for sh, p50 in µs", us(50.0), Bound::AtMost(25.0));
     }
-
-    fn median(&self, peer: Peer, figure: Figure) -> Option<f64> {
-        quantile_of(self.values(peer, figure), 0.5)
-    }
-
-    /// How many times as much as the other.
-    fn ratio(&self, peer: Peer, to: Peer, figure: Figure) -> Option<f64> {
-        let pairs = self.values(peer, figure).into_iter().zip(self.values(to, figure));
-        quantile_of(pairs.map(|(a, b)| a / b.max(f64::MIN_POSITIVE)).collect(), 0.5)
-    }
-
-    fn shown(&self) -> String {
-        let head = ["peer", "stands still p50", "p99", "children/s", "host CPU each", "rate : raw", ": std", ": tokio-ct", "CPU : raw"];
-        let row = |peer: Peer| {
-            // A rate is the inverse of the time.
-            let rate = |to| times(self.ratio(to, peer, WALL));
-            vec![
-                peer.name().to_owned(),
-                time(self.median(peer, STILL)),
-                time(self.median(peer, STILL_P99)),
-                self.median(peer, WALL).map_or_else(|| "-".into(), |ns| format!("{:.0}", 1e9 / ns)),
-                time(self.median(peer, CPU)),
-                rate(Peer::Raw),
-                rate(Peer::Std),
-                rate(Peer::Tokio),
-                times(self.ratio(peer, Peer::Raw, CPU)),
-            ]
-        };
-        markdown(&head, &self.rows.iter().map(|(peer, _)| row(*peer)).collect::<Vec<_>>())
-    }
-
-    fn json(&self) -> serde_json::Value {
-        let row = |peer: Peer| {
-            let figure = |figure| json!({"median": self.median(peer, figure), "rounds": self.values(peer, figure)});
-            json!({
-                "peer": peer.name(),
-                "still_p50": figure(STILL),
-                "still_p99": figure(STILL_P99),
-                "wall_per_child": figure(WALL),
-                "cpu_per_child": figure(CPU),
-            })
-        };
-        json!({"title": self.title, "peers": self.rows.iter().map(|(peer, _)| row(*peer)).collect::<Vec<_>>()})
+    results.target("L6, rate to the raw loop", rate(Peer::RawClone3), Bound::AtLeast(0.85));
+    let cpu = table.ratio(&Peer::Lastwords, &Peer::RawClone3, Figure::Number(CPU));
+    results.target("L6, CPU to the raw loop", cpu, Bound::AtMost(1.15));
+    if host == Host::Small && program == Program::Tiny {
+        match flight {
+            1 => results.target("L6, rate to std, one at a time", rate(Peer::Std), Bound::AtLeast(1.25)),
+            8 => results.target("L6, rate to std, 8 in flight", rate(Peer::Std), Bound::AtLeast(2.0)),
+            _ => {}
+        }
     }
 }
 
 /// A peer with its loop, ready.
 type Ready = (Peer, Box<dyn Starter>);
 
-fn measure(title: String, ready: &mut [Ready], asked: &Asked, flight: usize) -> Result<Table, Fail> {
-    let mut table = Table { title, rows: ready.iter().map(|(peer, _)| (*peer, Vec::new())).collect() };
+fn measure(mut table: Table<Peer>, ready: &mut [Ready], args: &Args, flight: usize) -> Result<Table<Peer>, Fail> {
     let peers = ready.len();
-    for number in 0..asked.rounds {
+    for number in 0..args.rounds() {
         for place in 0..peers {
             let (peer, starter) = &mut ready[(place + number) % peers];
-            let done = round(starter.as_mut(), asked.count, flight).map_err(|error| format!("{}: {error}", peer.name()))?;
-            table.rows[(place + number) % peers].1.push(done);
+            let done = round(starter.as_mut(), args.count(), flight).map_err(|error| format!("{peer}: {error}"))?;
+            table.push(peer, done);
         }
     }
     Ok(table)
@@ -273,19 +210,20 @@ impl Ballast {
         Ok(())
     }
 
-    fn new(host: Host, ready: &mut [Ready], asked: &Asked) -> Result<(Ballast, String), Fail> {
+    fn new(host: Host, ready: &mut [Ready], args: &Args) -> Result<(Ballast, String), Fail> {
         let mut ballast = Ballast::default();
         let title = match host {
             Host::Small => "a small host".to_owned(),
             Host::Memory => {
-                ballast.memory = black_box(vec![1; asked.host_mib << 20]);
-                format!("a host with {} MiB of touched memory", asked.host_mib)
+                let mib = args.host_mib.unwrap_or(args.options.size(64, 4096));
+                ballast.memory = black_box(vec![1; mib << 20]);
+                format!("a host with {mib} MiB of touched memory")
             }
             Host::Descriptors => {
                 let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
                 let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
                 let count = DESCRIPTORS.min(limit.saturating_sub(SPARE));
-                if !asked.sudden {
+                if !args.sudden {
                     ballast.open(GROWN.min(count))?;
                     // The size of the table is looked up from time to time only.
                     std::thread::sleep(Duration::from_millis(30));
@@ -303,38 +241,39 @@ impl Ballast {
 }
 
 fn main() -> Result<(), Fail> {
-    let asked = Asked::from_args(std::env::args().skip(1))?;
+    let args = Args::parse();
     raise_descriptor_limit()?;
-    if let Some(count) = asked.strace_one {
-        let [peer, ..] = asked.peers.as_slice() else { return Err("no peer".into()) };
-        round(peer.starter(&Program::Shell.line()?)?.as_mut(), count, 1)?;
+    if let Some(count) = args.strace_one {
+        let peers = args.options.peers(|_| true);
+        let peer = peers.first().ok_or("no peer")?;
+        round(peer.starter(&Program::Sh.line()?)?.as_mut(), count, 1)?;
         return Ok(());
     }
-    let done = run(&asked);
+    let done = run(&args);
     unmake()?;
     done
 }
 
-fn run(asked: &Asked) -> Result<(), Fail> {
-    let mut tables = Vec::new();
-    for program in &asked.programs {
+fn run(args: &Args) -> Result<(), Fail> {
+    let peers = args.options.peers(|_| true);
+    let mut results = Results::new("spawn", &args.options)?;
+    for program in args.programs() {
         let line = program.line()?;
-        let ready: Result<Vec<Ready>, Fail> = asked.peers.iter().map(|peer| Ok((*peer, peer.starter(&line)?))).collect();
+        let ready: Result<Vec<Ready>, Fail> = peers.iter().map(|peer| Ok((*peer, peer.starter(&line)?))).collect();
         let mut ready = ready?;
-        for host in &asked.hosts {
-            let (ballast, what) = Ballast::new(*host, &mut ready, asked)?;
-            for flight in &asked.flights {
-                let title = format!("{} in {what}, {flight} in flight ({} rounds of {})", program.name(), asked.rounds, asked.count);
-                let table = measure(title, &mut ready, asked, *flight)?;
-                println!("\n## {}\n\n{}", table.title, table.shown());
-                tables.push(table);
+        for host in args.options.situations() {
+            let (ballast, what) = Ballast::new(host, &mut ready, args)?;
+            for flight in &args.in_flight {
+                let (program_name, rounds, count) = (program.name(), args.rounds(), args.count());
+                let title = format!("{program_name} in {what}, {flight} in flight ({rounds} rounds of {count})");
+                let table = Table::new(format!("{program_name}-{}-{flight}", host.name()), title, &peers);
+                let table = measure(table, &mut ready, args, *flight)?;
+                results.table(&table, &columns(), &[Peer::RawClone3, Peer::Std, Peer::TokioCt]);
+                results.plot(&table, STILL)?;
+                targets(program, host, *flight, &table, &mut results);
             }
             black_box(&ballast.memory);
         }
     }
-    if let Some(path) = &asked.json {
-        let all: Vec<_> = tables.iter().map(Table::json).collect();
-        std::fs::write(path, serde_json::to_string_pretty(&json!({"bench": "spawn", "unit": "ns", "tables": all}))? + "\n")?;
-    }
-    Ok(())
+    results.write()
 }

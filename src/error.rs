@@ -85,6 +85,8 @@ impl TooLarge {
 }
 
 /// A child could not be started. Nothing of the attempt is left: no process, descriptor or table entry.
+///
+/// Displayed, as the other errors here are, by what was attempted: whoever shows it puts `failed to` before it.
 #[derive(Clone)]
 pub struct SpawnError(Box<SpawnFault>);
 
@@ -199,6 +201,7 @@ impl fmt::Display for SpawnError {
             Step::Chdir => "enter the working directory",
             Step::Limits => "set a resource limit",
             Step::User => "change user or group",
+            Step::Cgroup if fault.path.is_some() => "make a cgroup for the child in",
             Step::Cgroup => "enter the cgroup",
             Step::Exec => "execute the program",
         };

@@ -9,7 +9,7 @@
 //! [`BackgroundPolicy`] for what becomes of work that outlives its leader, [`StopPolicy`] for how a stop goes, and
 //! [`Projection`] for what is safe to show.
 //!
-//! Numbers such as "spec 1.4" in the sources are the sections of the project's specification.
+//! Numbers such as `spec 1.4` in comments name sections of the project's specification, which is kept apart from the sources.
 //!
 //! # How it is built
 //!
@@ -57,7 +57,7 @@ pub mod host {
 
 pub use capture::{Captured, Line, LineFunction, Lines, LiveTail, Projection, ProjectionBuilder, SecretError, Slices, Tail};
 pub use error::{BuildError, DetachError, Errno, FeedError, FeedRefusal, RunError, SpawnError, Step, TooLarge, TurnError};
-pub use kernel::plan::{CgroupOptions, Containment};
+pub use kernel::plan::{CgroupOptions, Containment, Through};
 pub use kernel::{Caps, Kernel, MemberWatch, Signalled, Usage};
 pub use lifecycle::policy::{BackgroundPolicy, Bound, DrainPolicy, LastWordsPolicy, StopPolicy, Wait};
 pub use lifecycle::report::{
@@ -65,7 +65,7 @@ pub use lifecycle::report::{
     Timing, Verdict,
 };
 pub use reactor::{
-    Builder, Capture, Command, Detached, Event, Finished, Generation, Leftovers, Output, Reactor, Stats, Stdin, Stopping, Turn,
+    Builder, Capture, Command, Detached, Event, Finished, Generation, LastWords, Leftovers, Output, Reactor, Stats, Stdin, Stopping, Turn,
 };
 pub use words::{
     Backend, BackendChoice, Exit, ExitSource, ExitSourceChoice, GroupSignal, Holder, Outcome, Signal, StatusSource, Stream, Survivor,

@@ -26,6 +26,8 @@ const FIRST: u32 = 1 << 31;
 /// Bits of a node's key that tell two timers with the same node and tick apart. The others hold the tick.
 const CHECK_BITS: u32 = 19;
 const CHECK: u64 = (1 << CHECK_BITS) - 1;
+/// Later than every tick.
+const NEVER: u64 = u64::MAX;
 /// The tick of a node that is free.
 const FREE: u64 = u64::MAX >> CHECK_BITS;
 
@@ -35,7 +37,8 @@ const _: () = assert!(TICK_BITS > CHECK_BITS, "the highest tick is 2^(64 - TICK_
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimerId {
     node: u32,
-    key: [u32; 2],
+    /// The lower half of its key: the check, and a part of the tick.
+    key: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +78,7 @@ pub struct Wheel<T> {
     current: u64,
     occupied: [u64; LEVELS],
     heads: [u32; LISTS],
-    /// For each list that is not empty: no timer in it has an earlier tick. Exact as long as none was cancelled.
+    /// For each list: no timer in it has an earlier tick. Exact as long as none was cancelled; [`NEVER`] if it is empty.
     earliest: [u64; LEVELS * SLOTS],
 }
 
@@ -100,7 +103,7 @@ impl<T: Copy> Wheel<T> {
             current: 0,
             occupied: [0; LEVELS],
             heads: [NIL; LISTS],
-            earliest: [0; LEVELS * SLOTS],
+            earliest: [NEVER; LEVELS * SLOTS],
         }
     }
 
@@ -117,28 +120,36 @@ impl<T: Copy> Wheel<T> {
     /// Arms a timer: [`Wheel::expire`] gives `what` back at the first tick that is not before `at`. A time that has passed is
     /// due at once. Constant time; allocates only if there have never been so many timers before. At most 2^31 timers.
     pub fn arm(&mut self, at: Ns, what: T) -> TimerId {
+        if self.free as usize >= self.nodes.len() {
+            self.grow(what);
+        }
         let tick = tick_at_or_after(at);
+        let list = self.list_of(tick);
         let node = self.free;
-        let (node, key) = if let Some(slot) = self.nodes.get_mut(node as usize) {
-            self.free = slot.next;
-            // The check of a free node was moved on when it was freed.
-            let key = split((tick << CHECK_BITS) | (join(slot.key) & CHECK));
-            (slot.key, slot.what) = (key, what);
-            (node, key)
-        } else {
-            let key = split(tick << CHECK_BITS);
-            self.nodes.push(Node { next: NIL, prev: NIL, key, what });
-            ((self.nodes.len() - 1) as u32, key)
-        };
+        let next = std::mem::replace(&mut self.heads[list], node);
+        let slot = &mut self.nodes[node as usize];
+        self.free = slot.next;
+        // The check of a free node was moved on when it was freed.
+        let key = split((tick << CHECK_BITS) | (join(slot.key) & CHECK));
+        *slot = Node { next, prev: list as u32 | FIRST, key, what };
         self.armed += 1;
-        self.link(node, tick);
-        TimerId { node, key }
+        if let Some(next) = self.nodes.get_mut(next as usize) {
+            next.prev = node;
+        }
+        TimerId { node, key: key[0] }
+    }
+
+    /// One more free node: there have never been so many timers.
+    #[cold]
+    fn grow(&mut self, what: T) {
+        self.free = self.nodes.len() as u32;
+        self.nodes.push(Node { next: NIL, prev: NIL, key: split(FREE << CHECK_BITS), what });
     }
 
     /// Takes an armed timer out; `None` if it has expired or was cancelled before. Constant time.
     pub fn cancel(&mut self, id: TimerId) -> Option<T> {
         let node = *self.nodes.get(id.node as usize)?;
-        if node.key != id.key {
+        if node.key[0] != id.key {
             return None;
         }
         self.unlink(node);
@@ -202,32 +213,28 @@ impl<T: Copy> Wheel<T> {
         ((position % SLOTS as u64) as usize, position << shift)
     }
 
-    /// Links a node into the list of its tick.
-    fn link(&mut self, node: u32, tick: u64) {
+    /// The list of a tick, which is about to have a timer of it.
+    fn list_of(&mut self, tick: u64) -> usize {
         if tick <= self.current {
-            self.push(node, DUE);
-            return;
+            return DUE as usize;
         }
         let highest = 63 - (tick ^ self.current).leading_zeros();
-        let level = (highest / GROUP_BITS).min(TOP as u32);
-        let slot = (tick >> (GROUP_BITS * level)) as u32 % SLOTS as u32;
-        let list = level * SLOTS as u32 + slot;
-        let bit = 1_u64 << slot;
-        let earliest = &mut self.earliest[list as usize];
-        if self.occupied[level as usize] & bit == 0 || tick < *earliest {
-            *earliest = tick;
-        }
-        self.occupied[level as usize] |= bit;
-        self.push(node, list);
+        let level = ((highest / GROUP_BITS) as usize).min(TOP);
+        let slot = (tick >> (GROUP_BITS as usize * level)) as usize % SLOTS;
+        let list = level * SLOTS + slot;
+        self.occupied[level] |= 1_u64 << slot;
+        self.earliest[list] = self.earliest[list].min(tick);
+        list
     }
 
-    fn push(&mut self, node: u32, list: u32) {
-        let next = std::mem::replace(&mut self.heads[list as usize], node);
+    /// Links a node at the beginning of a list.
+    fn push(&mut self, node: u32, list: usize) {
+        let next = std::mem::replace(&mut self.heads[list], node);
         if let Some(next) = self.nodes.get_mut(next as usize) {
             next.prev = node;
         }
         let node = &mut self.nodes[node as usize];
-        (node.next, node.prev) = (next, list | FIRST);
+        (node.next, node.prev) = (next, list as u32 | FIRST);
     }
 
     /// Takes a node out of its list; the node itself is left as it is.
@@ -242,8 +249,14 @@ impl<T: Copy> Wheel<T> {
         let list = node.prev & !FIRST;
         self.heads[list as usize] = node.next;
         if node.next == NIL && list != DUE {
-            self.occupied[list as usize / SLOTS] &= !(1 << (list % SLOTS as u32));
+            self.vacate(list as usize);
         }
+    }
+
+    /// A list has no timers any more.
+    fn vacate(&mut self, list: usize) {
+        self.occupied[list / SLOTS] &= !(1 << (list % SLOTS));
+        self.earliest[list] = NEVER;
     }
 
     /// Puts a node on the free list and moves its check on, so that old names of it do nothing.
@@ -258,7 +271,7 @@ impl<T: Copy> Wheel<T> {
     /// Spreads a list whose beginning is the current tick. Those of the lowest level are all due.
     fn spread(&mut self, level: usize, slot: usize) {
         let list = level * SLOTS + slot;
-        self.occupied[level] &= !(1 << slot);
+        self.vacate(list);
         let mut node = std::mem::replace(&mut self.heads[list], NIL);
         if level == 0 {
             // `expire` gets here with an empty due list only.
@@ -270,7 +283,8 @@ impl<T: Copy> Wheel<T> {
         }
         while let Some(this) = self.nodes.get(node as usize) {
             let (next, tick) = (this.next, join(this.key) >> CHECK_BITS);
-            self.link(node, tick);
+            let list = self.list_of(tick);
+            self.push(node, list);
             node = next;
         }
     }
@@ -305,7 +319,7 @@ mod tests {
     #[test]
     fn a_node_with_a_token_is_24_bytes() {
         assert_eq!(size_of::<Node<u64>>(), 24);
-        assert_eq!(size_of::<TimerId>(), 12);
+        assert_eq!(size_of::<TimerId>(), 8);
     }
 
     /// Random operations against a sorted map: nothing early, nothing more than a tick late, everything in order of ticks,

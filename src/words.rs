@@ -189,7 +189,7 @@ pub enum StatusSource {
     Waitid,
     /// The pidfd, after somebody else had reaped the child (PIDFD_GET_INFO with PIDFD_INFO_EXIT, Linux 6.15).
     PidfdInfo,
-    /// Nobody: the child has ended, and its status is not to be had.
+    /// Nobody: the child has ended, and its status cannot be learnt.
     None,
 }
 
@@ -386,12 +386,12 @@ pub enum BackendChoice {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ExitSourceChoice {
-    /// Pidfds where they are to be had, else SIGCHLD.
+    /// Pidfds where the kernel offers them, else SIGCHLD.
     #[default]
     Auto,
     /// Pidfds, else an error.
     Pidfd,
-    /// SIGCHLD, though pidfds are to be had.
+    /// SIGCHLD, though there are pidfds.
     Sigchld,
 }
 

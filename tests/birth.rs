@@ -148,7 +148,7 @@ fn write_ends_never_leak_into_children_that_are_spawned_at_the_same_time(way: Wa
 }
 
 /// cases: 21, spec 2.1 and section 9: a spawn error, and no child, descriptor or table entry is left. Tried with every number of
-/// descriptors that are still to be had.
+/// descriptors that are still free.
 fn running_out_of_descriptors_in_the_middle_of_a_spawn_leaves_nothing(way: Way) {
     way.alone(|| {
         let mut host = Host::new(way);
@@ -194,7 +194,7 @@ fn running_out_of_descriptors_in_the_middle_of_a_spawn_leaves_nothing(way: Way) 
     });
 }
 
-/// How many descriptors are still to be had, found without opening a directory.
+/// How many descriptors are still free, found without opening a directory.
 fn descriptors_by_trying() -> usize {
     let mut plugs = Vec::new();
     while let Ok(plug) = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 0) {

@@ -1,7 +1,10 @@
 //! What has left the process group is found by a cookie and by a cgroup, waited for, and ended (spec 4.6).
 
+#[path = "support/cgroups.rs"]
+mod cgroups;
 mod common;
 
+use cgroups::cgroups;
 use common::alone::alone;
 use common::gate::{Bell, Gate};
 use common::host::Host;
@@ -12,7 +15,6 @@ use lastwords::{
     Verdict, Wait,
 };
 use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
 every_way! {
@@ -36,29 +38,7 @@ fn contained(host: &Host, script: &str, containment: Containment, policy: Backgr
     command
 }
 
-/// The cgroup2 file system, if this user can make cgroups there. Where not, it is printed why.
-fn cgroups() -> Option<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let mount = mounts.lines().filter_map(|line| line.split(' ').nth(1).filter(|_| line.split(' ').nth(2) == Some("cgroup2"))).next();
-    let Some(mount) = mount else {
-        eprintln!("no cgroup2 file system is mounted: containment by cgroup cannot be tested here");
-        return None;
-    };
-    // Where the command itself would look.
-    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-    let parent = PathBuf::from(mount).join(own);
-    let probe = parent.join(format!("lastwords-test-{}-{:?}", std::process::id(), std::thread::current().id()).replace(['(', ')'], ""));
-    match fs::create_dir(&probe).and_then(|()| fs::remove_dir(&probe)) {
-        Ok(()) => Some(parent),
-        Err(e) => {
-            eprintln!("{}: {e}: containment by cgroup cannot be tested here", parent.display());
-            None
-        }
-    }
-}
-
-/// Both that can see escapees, as far as they are to be had.
+/// Both that can see escapees, as far as they are there.
 fn both() -> Vec<Containment> {
     let cgroup = cgroups().map(|_| Containment::Cgroup(CgroupOptions::default()));
     [Containment::Cookie].into_iter().chain(cgroup).collect()
@@ -205,8 +185,7 @@ fn the_cgroup_of_kept_work_stays_until_it_is_empty(way: Way) {
     assert_eq!(inner().len(), 1);
     gate.open();
     host.mark.wait_gone();
-    let stays = inner().pop().expect("it stays");
-    wait_until("an empty cgroup", || fs::remove_dir(&stays).is_ok());
+    host.until("an empty cgroup is removed", |_| inner().is_empty());
     fs::remove_dir(&own).expect("empty");
     host.finish();
 }

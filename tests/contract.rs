@@ -1,9 +1,11 @@
 //! The kernel contract: one test per promise, the same on every kernel.
 //!
-//! The promises are in `contract/promises.rs` and `contract/groups.rs`, what differs between the kernels in `contract/rig.rs`.
+//! The promises are in `contract/promises.rs`, `contract/groups.rs` and `contract/contain.rs`, what differs between the kernels in `contract/rig.rs`.
 
 mod support;
 
+#[path = "contract/contain.rs"]
+mod contain;
 #[path = "contract/groups.rs"]
 mod groups;
 #[path = "contract/host.rs"]
@@ -45,6 +47,12 @@ macro_rules! kernel {
                 groups::a_scan_finds_members_and_holders_and_no_zombies
                 groups::the_end_of_a_watched_member_is_noticed
                 groups::what_lingers_is_read_and_what_is_handed_over_is_left_alone
+                contain::whoever_has_left_the_group_is_found_by_what_contains_it_and_signalled
+                contain::whoever_is_outside_gets_a_signal_once_it_is_found_and_once_only
+                contain::a_cookie_is_lost_with_the_environment_unless_it_was_found_before
+                contain::a_cgroup_tells_of_its_end_is_killed_as_a_whole_and_removed
+                contain::a_cgroup_of_work_that_goes_on_is_removed_when_that_ends
+                contain::a_cgroup_that_cannot_be_had_is_an_error_and_leaves_nothing
             }
         }
     };

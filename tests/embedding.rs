@@ -429,15 +429,21 @@ fn a_turn_is_bounded_with_noisy_children(way: Way) {
     host.until("all closed", |host| !host.reactor.is_busy());
     host.finish();
 
-    let mut builder = way.builder();
-    let mut host = Host::with(builder.reads_per_turn(2));
+    // What is beyond its bounds is taken for the nearer one.
+    for (asked, most) in [(0, 1), (2, 2), (usize::MAX, 1024)] {
+        let mut builder = way.builder();
+        a_turn_has_so_many_reads(Host::with(builder.reads_per_turn(asked)), most);
+    }
+}
+
+fn a_turn_has_so_many_reads(mut host: Host, most: u64) {
     let mut command = host.shell("exec yes");
     command.stdout(Capture::default().keep(4096)).stderr(Output::Null);
     let child = host.spawn(&command);
     for _ in 0..20 {
         let before = host.reactor.stats().reads;
         host.step(ms(10));
-        assert!(host.reactor.stats().reads - before <= 2);
+        assert!(host.reactor.stats().reads - before <= most);
     }
     host.reactor.kill(child);
     host.until_closed(child);

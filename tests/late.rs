@@ -8,7 +8,7 @@ use common::log::Log;
 use common::proc::descriptors;
 use common::story::Story;
 use common::{Way, every_way, ms};
-use lastwords::{BackgroundPolicy, DrainPolicy, EndedBy, LastWordsPolicy, SettledAs, StreamEnd, Verdict};
+use lastwords::{BackgroundPolicy, Capture, DrainPolicy, EndedBy, Event, LastWordsPolicy, Reactor, SettledAs, Stream, StreamEnd, Verdict};
 use std::time::Duration;
 
 every_way! {
@@ -18,6 +18,8 @@ every_way! {
     work_that_is_left_running_is_not_killed_by_its_pipe,
     with_nobody_looking_a_held_pipe_is_closed_at_the_verdict,
     late_lines_never_push_out_the_last_words,
+    late_bytes_beyond_the_bound_change_no_last_word,
+    what_is_delivered_or_taken_away_first_leaves_the_last_words,
 }
 
 /// Bounds that are short, for tests in which one must pass.
@@ -168,4 +170,87 @@ fn late_lines_never_push_out_the_last_words(way: Way) {
     let late: Vec<_> = (41..=60).map(|i| format!("noise {i}")).collect();
     assert_eq!(story.report().late_tail, late);
     host.finish();
+}
+
+/// spec 1.8, where the bytes of the last words are not kept any more when somebody asks, and the last of them had no newline.
+fn late_bytes_beyond_the_bound_change_no_last_word(way: Way) {
+    let mut host = Host::new(way);
+    let late = "printf 'ee\\n' >&2; head -c 99000 /dev/zero | tr '\\0' '~' | fold -w 99 >&2; echo >&2; echo late >&2";
+    let mut command = host.shell(&format!("(read x <&9; {late}) & printf 'one\\ntwo\\nthr' >&2; exit 1"));
+    let gate = Gate::at(9, &mut command);
+    command.stderr(Capture::default().keep(1000));
+    let child = host.spawn(&command);
+    host.until_exited(child);
+    gate.open();
+    let story = host.until_closed(child);
+    assert_eq!(story.report().stderr_tail, ["one", "two", "thr"]);
+    assert_eq!(story.last_words().as_ref(), Some(&story.report().stderr_tail));
+    let shown = &story.report().late_tail;
+    assert!(shown.len() > 5 && shown.iter().rev().skip(1).all(|line| line == &"~".repeat(99)), "{shown:?}");
+    assert_eq!(shown.last().map(String::as_str), Some("late"));
+    host.finish();
+}
+
+/// Nobody asks for the words before the bytes that they are made of are gone.
+fn what_is_delivered_or_taken_away_first_leaves_the_last_words(way: Way) {
+    for take in [false, true] {
+        let mut host = Host::new(way);
+        let mut command = host.shell("echo one >&2; echo two >&2");
+        command.stderr(Capture::default().keep(if take { 1000 } else { 0 }).deliver(!take));
+        let child = host.reactor.spawn(&command).expect("a process");
+        while host.reactor.stats().live > 0 {
+            host.turn(ms(500));
+        }
+        if take {
+            assert_eq!(host.reactor.take(child, Stream::Stderr).map(|kept| kept.to_vec()), Some(b"one\ntwo\n".to_vec()));
+        }
+        let (mut at_verdict, mut report, mut bytes) = (Vec::new(), None, Vec::new());
+        while let Some(event) = host.reactor.next_event() {
+            match event {
+                Event::Output { bytes: piece, .. } => bytes.extend_from_slice(piece),
+                Event::Drained { last_words, .. } => at_verdict = last_words.to_vec(),
+                Event::Closed { report: all, .. } => report = Some(all),
+                _ => {}
+            }
+        }
+        assert_eq!(bytes, if take { &b""[..] } else { b"one\ntwo\n" });
+        assert_eq!(at_verdict, ["one", "two"]);
+        assert_eq!(report.expect("Closed").stderr_tail, ["one", "two"]);
+        host.finish();
+    }
+}
+
+/// Late bytes come after the verdict, though that waits for the list of holders.
+#[test]
+fn late_bytes_are_told_after_the_verdict_however_long_the_look_for_holders_takes() {
+    use lastwords::Command;
+    use lastwords::sim::{Ns, Script, SimOptions};
+    let mut options = SimOptions::seeded(1);
+    options.call_cost = Ns::from_millis(1);
+    let mut reactor = Reactor::simulated(options);
+    for _ in 0..1_000 {
+        let script = Script::parse("sleep 100s").expect("a script");
+        reactor.sim().world_mut().stranger(None, &script).expect("a number");
+    }
+    let mut command = Command::new("sim");
+    command
+        .arg("fork { repeat 400 { sleep 2ms; echo stdout \"tick\" } }; exit 0")
+        .stdout(Capture::default().deliver(true))
+        .drain(DrainPolicy::default().limit(ms(50)))
+        .background(BackgroundPolicy::default());
+    reactor.start(&command).expect("it starts");
+    let (mut is_told, mut late) = (false, 0);
+    while let Some(event) = reactor.wait_event(None).expect("a turn") {
+        match event {
+            Event::Drained { .. } => is_told = true,
+            Event::Output { late: true, bytes, .. } => {
+                assert!(is_told, "late bytes before the verdict");
+                late += bytes.len();
+            }
+            Event::Output { .. } => assert!(!is_told, "bytes that are not said to be late"),
+            Event::Closed { report, .. } => assert_eq!(report.stdout.map(|s| s.late as usize), Some(late)),
+            _ => {}
+        }
+    }
+    assert!(late > 1_000, "{late} late bytes: the look was over at once");
 }

@@ -124,7 +124,7 @@ fn explore(config: &Config) -> Explored {
     }
     let live = lead_to(&settled, prompt, seen.ways.len());
     // A kept zombie hides the answer of a probe, and nothing else is certain where members are hidden from scans.
-    let uncertain = config.hidden && !config.group_signal;
+    let uncertain = config.hidden && (!config.group_signal || config.marked);
     if let Some(stuck) = must_now.into_iter().find(|place| !live[*place as usize]).filter(|_| !uncertain) {
         found.problems.insert("nobody is left in the group, and yet a timer is waited for", seen.way(stuck));
     }
@@ -156,6 +156,7 @@ fn base() -> Config {
         zombies: false,
         unwatchable: false,
         hidden: false,
+        marked: false,
         leader: Kind::Obeys,
         kinds: &[Kind::Obeys, Kind::IgnoresTerm, Kind::Stuck],
         writes: 1,
@@ -227,6 +228,9 @@ fn side_set() -> Vec<Config> {
             Config { name: "unwatchable zombies", unwatchable: true, zombies: true, kinds: one, ..base.clone() },
             Config { name: "members of another user", kinds: &[Kind::Denies, Kind::Obeys], ..base.clone() },
             Config { name: "hidden members", hidden: true, kinds: &[Kind::Denies, Kind::Obeys], ..base.clone() },
+            Config { name: "a cookie", marked: true, ..base.clone() },
+            Config { name: "a cookie, slow", marked: true, slow: true, kinds: one, ..base.clone() },
+            Config { name: "a cookie and hidden members", marked: true, hidden: true, kinds: one, ..base.clone() },
             Config { name: "a stuck leader", leader: Kind::Stuck, feeds_stdin: true, ..base.clone() },
             Config { name: "a stuck leader, slow", leader: Kind::Stuck, slow: true, kinds: one, ..base.clone() },
             Config { name: "a leader of another user", leader: Kind::Denies, kinds: &[Kind::Denies, Kind::Obeys], ..base.clone() },

@@ -13,6 +13,7 @@
 mod play;
 
 use lastwords::fuzz::watch::Edge;
+use lastwords::{CgroupOptions, Containment};
 use play::{Cast, Leader, Move, Other, play};
 use std::collections::BTreeSet;
 
@@ -95,6 +96,39 @@ fn escaped() -> Cast {
         .rules(&[(Move::OtherBytes, Move::OtherEnds)])
 }
 
+fn escaped_with_a_cookie() -> Cast {
+    let moves = [Move::Exit, Move::OtherBytes, Move::OtherEnds, Move::Stop, Move::BackgroundGrace];
+    Cast::new(Leader::Sleeps, Other::Escapes, &moves).rules(&[(Move::OtherBytes, Move::OtherEnds)]).contained(Containment::Cookie)
+}
+
+fn escaped_in_a_cgroup() -> Cast {
+    escaped_with_a_cookie().contained(Containment::Cgroup(CgroupOptions::default()))
+}
+
+fn deaf_with_a_cookie() -> Cast {
+    let moves = [Move::Exit, Move::Stop, Move::Kill, Move::Grace, Move::OtherEnds];
+    Cast::new(Leader::Sleeps, Other::EscapesAndIsDeaf, &moves).contained(Containment::Cookie)
+}
+
+fn deaf_in_a_cgroup() -> Cast {
+    deaf_with_a_cookie().contained(Containment::Cgroup(CgroupOptions::default()))
+}
+
+fn works_in_a_cgroup() -> Cast {
+    let moves = [Move::Exit, Move::BackgroundGrace, Move::Wait, Move::Stop, Move::OtherEnds];
+    Cast::new(Leader::Sleeps, Other::EscapesAndWorks, &moves)
+        .rules(&[(Move::BackgroundGrace, Move::Wait)])
+        .contained(Containment::Cgroup(CgroupOptions::default()))
+}
+
+fn works_with_a_cookie() -> Cast {
+    works_in_a_cgroup().contained(Containment::Cookie)
+}
+
+fn let_go_in_a_cgroup() -> Cast {
+    let_go_alone().contained(Containment::Cgroup(CgroupOptions::default()))
+}
+
 fn spawning() -> Cast {
     Cast::new(Leader::IsSlow, Other::Nobody, &[Move::Exec, Move::Stop, Move::Exit, Move::RunLimit, Move::Restart])
 }
@@ -145,6 +179,13 @@ casts! {
     a_stop_ends_a_group_that_is_deaf_in_every_order = stopped_while_held,
     background_work_is_waited_for_or_ended_in_every_order = waited_for,
     an_escaped_holder_is_left_alone_in_every_order = escaped,
+    an_escaped_holder_is_found_by_its_cookie_in_every_order = escaped_with_a_cookie,
+    an_escaped_holder_is_found_by_its_cgroup_in_every_order = escaped_in_a_cgroup,
+    a_deaf_escapee_is_killed_by_its_cookie_in_every_order = deaf_with_a_cookie,
+    a_deaf_escapee_is_killed_by_its_cgroup_in_every_order = deaf_in_a_cgroup,
+    escaped_work_is_waited_for_by_its_cgroup_in_every_order = works_in_a_cgroup,
+    escaped_work_is_waited_for_by_its_cookie_in_every_order = works_with_a_cookie,
+    a_cgroup_that_is_let_go_is_removed_when_it_is_empty_in_every_order = let_go_in_a_cgroup,
     a_spawn_under_way_can_be_stopped_in_every_order = spawning,
     a_spawn_that_fails_is_told_once_in_every_order = failing,
     a_generation_that_is_let_go_is_the_hosts_in_every_order = let_go,
@@ -175,16 +216,17 @@ const DIAGRAM: [Edge; 15] = [
 
 #[test]
 fn every_edge_of_the_state_diagram_is_walked() {
-    let mut walked = BTreeSet::new();
+    let (mut walked, mut all) = (BTreeSet::new(), 0);
     for (_, cast) in CASTS {
         let cast = cast();
         let mut found = Vec::new();
         orders(&cast.moves, &cast.rules, &mut Vec::new(), &mut found);
+        all += found.len();
         for order in found {
             walked.extend(play(&cast, &order, 0, false));
         }
     }
-    println!("{} edges: {walked:?}", walked.len());
+    println!("{} casts, {all} orders, {} edges: {walked:?}", CASTS.len(), walked.len());
     let drawn = BTreeSet::from(DIAGRAM);
     assert_eq!(walked, drawn, "walked and drawn");
 }

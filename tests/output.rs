@@ -380,7 +380,13 @@ fn a_pipe_size_that_is_refused_is_no_error(way: Way) {
         let mut command = host.shell("exec seq 1 100000");
         command.stdout(Capture::default().pipe(Some(pipe)));
         let child = host.spawn(&command);
-        assert_eq!(host.until_closed(child).report().stdout.map(|stream| stream.bytes), Some(588_895), "{pipe}");
+        let stdout = host.until_closed(child).report().stdout.expect("captured");
+        assert_eq!(stdout.bytes, 588_895, "{pipe}");
+        // What was had is told: a power of two of pages, or what it was before.
+        assert!(stdout.capacity.is_some_and(|had| had.is_power_of_two() && had >= 4096), "{pipe}: {stdout:?}");
+        if pipe == 1 << 20 {
+            assert!([64 << 10, 1 << 20].contains(&stdout.capacity.unwrap_or(0)), "{stdout:?}");
+        }
     }
     host.finish();
 }

@@ -9,8 +9,8 @@ use lastwords::kernel::Kernel;
 use lastwords::kernel::sim::{Sim, SimOptions};
 use lastwords::words::ExitSource;
 use lastwords::{
-    BackendChoice, BackgroundPolicy, Capture, Command, DrainPolicy, Event, ExitSourceChoice, Generation, GroupSignal, Reactor, StdinEnd,
-    StopPolicy, Stream, Wait,
+    BackendChoice, BackgroundPolicy, Capture, CgroupOptions, Command, Containment, DrainPolicy, Event, ExitSourceChoice, Generation,
+    GroupSignal, Reactor, StdinEnd, StopPolicy, Stream, Wait,
 };
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -48,14 +48,38 @@ struct Case {
     script: &'static str,
     policies: fn(&mut Command),
     deed: (When, Deed),
+    contain: Within,
+}
+
+/// What sees whoever has left the group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Within {
+    Group,
+    Cookie,
+    /// Where this machine gives one.
+    Cgroup,
+}
+
+impl Within {
+    fn containment(self) -> Containment {
+        match self {
+            Within::Group => Containment::Group,
+            Within::Cookie => Containment::Cookie,
+            Within::Cgroup => Containment::Cgroup(CgroupOptions::default()),
+        }
+    }
+}
+
+const fn within(contain: Within, case: Case) -> Case {
+    Case { contain, ..case }
 }
 
 const fn case(name: &'static str, script: &'static str, policies: fn(&mut Command)) -> Case {
-    Case { name, script, policies, deed: (When::Never, Deed::Stop) }
+    told(name, script, policies, When::Never, Deed::Stop)
 }
 
 const fn told(name: &'static str, script: &'static str, policies: fn(&mut Command), when: When, deed: Deed) -> Case {
-    Case { name, script, policies, deed: (when, deed) }
+    Case { name, script, policies, deed: (when, deed), contain: Within::Group }
 }
 
 fn plain(_: &mut Command) {}
@@ -70,6 +94,15 @@ fn short_limit(command: &mut Command) {
     command
         .drain(DrainPolicy::default().idle(ms(20_000)).limit(ms(700)))
         .background(BackgroundPolicy::default().wait(Wait::For(ms(30_000))));
+}
+
+/// The grace is longer than whoever obeys needs on any load.
+fn ended(command: &mut Command) {
+    command.background(BackgroundPolicy::default().grace(ms(100)).wait(Wait::For(ms(300))).terminate_grace(ms(20_000)));
+}
+
+fn waits(command: &mut Command) {
+    command.background(BackgroundPolicy::default().grace(ms(100)).wait(Wait::For(ms(30_000))));
 }
 
 fn short_wait(command: &mut Command) {
@@ -153,6 +186,37 @@ const CASES: &[Case] = &[
         When::Started,
         Deed::CloseStdin,
     ),
+];
+
+/// Work that has left the group, and what each containment makes of it.
+const ESCAPED: &str = "fork { setsid; close stdout; close stderr; sleep 3s }; sleep 300ms; exit 0";
+const ESCAPED_FOR_LONG: &str = "fork { setsid; close stdout; close stderr; sleep 60s }; sleep 300ms; exit 0";
+const ESCAPED_DEAF: &str = "fork { setsid; ignore TERM; close stdout; close stderr; sleep 60s }; sleep 300ms; exit 0";
+const ESCAPED_HOLDER: &str = "fork { setsid; sleep 2500ms }; sleep 300ms; echo stdout \"out\"; exit 3";
+const ESCAPED_TWICE: &str =
+    "fork { setsid; close stdout; close stderr; fork { setsid; ignore HUP; sleep 3s }; sleep 100ms }; sleep 600ms; exit 0";
+const ESCAPED_CLEAN: &str = "fork { setsid; close stdout; close stderr; exec clean \"bare\" { sleep 3s } }; sleep 600ms; exit 0";
+
+const CONTAINED: &[Case] = &[
+    case("an escapee that nobody sees", ESCAPED, plain),
+    within(Within::Cookie, case("a cookie and nobody", "echo stdout \"out\"; exit 2", plain)),
+    within(Within::Cookie, case("a cookie and work that finishes", ESCAPED, waits)),
+    within(Within::Cookie, case("a cookie and work that is ended", ESCAPED_FOR_LONG, ended)),
+    within(Within::Cookie, case("a cookie and work that is deaf", ESCAPED_DEAF, short_wait)),
+    within(Within::Cookie, case("a cookie and work that is kept", ESCAPED, kept)),
+    within(Within::Cookie, case("a cookie and a holder", ESCAPED_HOLDER, short_drain)),
+    within(Within::Cookie, case("a cookie that is inherited twice", ESCAPED_TWICE, waits)),
+    within(Within::Cookie, case("a cookie that is thrown away", ESCAPED_CLEAN, plain)),
+    within(Within::Cookie, told("a cookie and a stop", ESCAPED_FOR_LONG, waits, When::Waiting, Deed::Stop)),
+    within(Within::Cgroup, case("a cgroup and nobody", "echo stdout \"out\"; exit 2", plain)),
+    within(Within::Cgroup, case("a cgroup and work that finishes", ESCAPED, waits)),
+    within(Within::Cgroup, case("a cgroup and work that is ended", ESCAPED_FOR_LONG, ended)),
+    within(Within::Cgroup, case("a cgroup and work that is deaf", ESCAPED_DEAF, short_wait)),
+    within(Within::Cgroup, case("a cgroup and work that is kept", ESCAPED, kept)),
+    within(Within::Cgroup, case("a cgroup and work that is reported", ESCAPED, reported)),
+    within(Within::Cgroup, case("a cgroup and a clean environment", ESCAPED_CLEAN, waits)),
+    within(Within::Cgroup, case("a cgroup and a holder", ESCAPED_HOLDER, short_drain)),
+    within(Within::Cgroup, told("a cgroup and a kill", ESCAPED_DEAF, waits, When::Waiting, Deed::Kill)),
 ];
 
 /// Stands for what could not be found out in time.
@@ -255,7 +319,11 @@ impl Told {
 fn play<K: Kernel>(reactor: &mut Reactor<K>, case: &Case) -> String {
     let (program, name, script) = support::play(case.script);
     let mut command = Command::new(program);
-    command.env(name, script).stdout(Capture::default().deliver(true)).stderr(Capture::default().deliver(true));
+    command
+        .env(name, script)
+        .containment(case.contain.containment())
+        .stdout(Capture::default().deliver(true))
+        .stderr(Capture::default().deliver(true));
     (case.policies)(&mut command);
     let first = reactor.start(&command).unwrap_or_else(|e| panic!("{}: {e}", case.name));
     let mut told = Told::default();
@@ -304,7 +372,9 @@ fn simulated(exit_source: ExitSource, group_signal: bool, case: &Case) -> String
 fn compare(test: &str, kernel: fn(&Case) -> String) {
     support::alone(test, || {
         let mut wrong = String::new();
-        for case in CASES {
+        let has_cgroups = support::cgroups().is_some();
+        let cases = CASES.iter().chain(CONTAINED).filter(|case| has_cgroups || case.contain != Within::Cgroup);
+        for case in cases.clone() {
             let (expected, got) = (simulated(ExitSource::Pidfd, true, case), kernel(case));
             assert!(expected.contains("closed"), "{}: {expected}", case.name);
             if !alike(&expected, &got) {
@@ -312,7 +382,7 @@ fn compare(test: &str, kernel: fn(&Case) -> String) {
             }
         }
         assert!(wrong.is_empty(), "{wrong}");
-        println!("{} scripts are told alike", CASES.len());
+        println!("{} scripts are told alike", cases.count());
     });
 }
 

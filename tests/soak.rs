@@ -47,7 +47,7 @@ struct Soak {
     reactor: Reactor,
     rng: Rng,
     leaders: BTreeSet<u32>,
-    live: BTreeMap<Generation, &'static str>,
+    live: BTreeMap<Generation, (&'static str, Option<u32>)>,
     closed: u64,
 }
 
@@ -73,8 +73,10 @@ impl Soak {
             command.stdin(vec![b'x'; 100_000]);
         }
         let generation = self.reactor.start(&command).expect("there is room");
-        self.leaders.extend(self.reactor.pid(generation));
-        self.live.insert(generation, script);
+        // Also one whose program cannot be executed, and which the report says nothing of.
+        let pid = self.reactor.pid(generation);
+        self.leaders.extend(pid);
+        self.live.insert(generation, (script, pid));
     }
 
     fn interfere(&mut self) {
@@ -100,11 +102,11 @@ impl Soak {
             closed.push((generation, *report));
         }
         for (generation, report) in closed {
-            let script = self.live.remove(&generation).expect("closed once");
+            let (script, pid) = self.live.remove(&generation).expect("closed once");
             self.closed += 1;
             check(script, &report);
             // Its number may be somebody else's from now on.
-            self.leaders.remove(&report.pid.unwrap_or(0));
+            self.leaders.remove(&pid.unwrap_or(0));
         }
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Exceptions are lists in this file. They are printed, and one that is not needed any more fails.
 
+#[path = "tidy/cases.rs"]
+mod cases;
 #[path = "tidy/source.rs"]
 mod source;
 
@@ -248,8 +250,33 @@ fn version_at(text: &str) -> &str {
     text[..end].trim_end_matches('.')
 }
 
+/// Rows of the list of inputs that broke other supervisors. Each has its right outcome, and a test that says so.
+const CASES: usize = 48;
+
+#[test]
+fn every_row_of_the_case_list_has_a_named_test() {
+    let rows = cases::rows().unwrap_or_else(|e| panic!("{e}"));
+    for row in 1..=CASES {
+        let tests = rows.get(&row).map(Vec::as_slice).unwrap_or_default();
+        println!("{row:>3}  {}", if tests.is_empty() { "-".to_owned() } else { tests.join("\n     ") });
+    }
+    if sources("src/capi").is_empty() {
+        println!("row 15 is about the C face, too: there is none yet, and so no test of it");
+    }
+    let missing: Vec<usize> = (1..=CASES).filter(|row| !rows.contains_key(row)).collect();
+    assert!(missing.is_empty(), "rows without a test: {missing:?}");
+    let unknown: Vec<&usize> = rows.keys().filter(|row| !(1..=CASES).contains(*row)).collect();
+    assert!(unknown.is_empty(), "rows that there are not: {unknown:?}");
+}
+
 #[test]
 fn this_test_sees_what_it_looks_for() {
+    assert_eq!(cases::numbers(" spec 4.5, and cases: 29 with a longer wait."), [29]);
+    assert_eq!(cases::numbers(" cases: 5 and 7. `seq 1 100000`"), [5, 7]);
+    assert_eq!(cases::numbers(" cases: 18, 19. In"), [18, 19]);
+    assert_eq!(cases::numbers(" cases: 21, spec 2.1 and 9"), [21]);
+    assert_eq!(cases::numbers(" cases: 38. 131,072 bytes"), [38]);
+    assert_eq!(cases::numbers(" nothing"), []);
     let code =
         blank("let s = \"unsafe {\"; // unsafe\n/* a /* b */ todo! */ let c = '{'; let r = r#\"dbg!(\"{\")\"#; fn f<'a>(x: &'a str) {}");
     for hidden in ["unsafe", "todo!", "dbg!", "'{'"] {

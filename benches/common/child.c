@@ -47,25 +47,56 @@ static void nap(long nanoseconds) {
     call(NANOSLEEP, (long)&left, 0, 0);
 }
 
-/* Lines of 80 bytes, as programs write them. */
+/* Lines of 80 bytes with words in them, as programs write them: without the blanks each might be a line of a private key. */
 static void fill(void) {
-    for (int i = 0; i < CHUNK; i++) chunk[i] = i % 80 == 79 ? '\n' : 'a' + i % 26;
+    for (int i = 0; i < CHUNK; i++) chunk[i] = i % 80 == 79 ? '\n' : i % 8 == 7 ? ' ' : 'a' + i % 26;
 }
 
-/* Writes so many bytes to stderr, in pieces of 64 KiB. */
-static void pour(word bytes) {
+static word monotonic(void) {
+    struct timespec now = {0, 0};
+    call(CLOCK_GETTIME, CLOCK_MONOTONIC, (long)&now, 0);
+    return (word)now.seconds * 1000000000 + (word)now.nanoseconds;
+}
+
+/* Writes so many bytes to stderr, in pieces of this size. */
+static void pour(word bytes, word piece) {
     while (bytes > 0) {
-        word size = bytes < CHUNK ? bytes : CHUNK;
+        word size = bytes < piece ? bytes : piece;
         long written = call(WRITE, 2, (long)chunk, (long)size);
         if (written > 0) bytes -= (word)written;
         else if (written != -EINTR) leave(3);
     }
 }
 
+/* Writes to stderr at full speed for so long; how many bytes went into the pipe. */
+static word count_while(word nanoseconds) {
+    word end = monotonic() + nanoseconds, bytes = 0;
+    while (monotonic() < end) {
+        long written = call(WRITE, 2, (long)chunk, CHUNK);
+        if (written > 0) bytes += (word)written;
+        else if (written != -EINTR) leave(3);
+    }
+    return bytes;
+}
+
+/* A line of a log, of 85 bytes (apart.rs knows), to stdout or to stderr. */
+static void say(int where) {
+    static const char line[] = "2026-11-05T12:00:00 INFO worker 7 is ready, listening on 127.0.0.1:8080, backlog 128";
+    chunk[sizeof line - 1] = '\n';
+    for (int i = 0; line[i]; i++) chunk[i] = line[i];
+    if (call(WRITE, where, (long)chunk, sizeof line) != sizeof line) leave(3);
+}
+
+/* Sleeps until stdin has ended. */
+static void wait_for_end(void) {
+    char byte;
+    long got;
+    do got = call(READ, 0, (long)&byte, 1);
+    while (got > 0 || got == -EINTR);
+}
+
 static void last_act(void) {
-    struct timespec now = {0, 0};
-    call(CLOCK_GETTIME, CLOCK_MONOTONIC, (long)&now, 0);
-    word stamp = (word)now.seconds * 1000000000 + (word)now.nanoseconds;
+    word stamp = monotonic();
     leave(call(WRITE, 1, (long)&stamp, sizeof stamp) == sizeof stamp ? 0 : 1);
 }
 
@@ -75,28 +106,55 @@ void begin(word *stack) {
     if (stack[0] != 3) leave(2);
     word number = 0;
     for (char *digit = argv[2]; *digit; digit++) number = number * 10 + (word)(*digit - '0');
-    char byte;
     switch (argv[1][0]) {
     case 'e': /* end: no last act */
         leave(0);
         break;
     case 'q': /* quiet */
         break;
-    case 'b': /* bulk: so many MiB */
+    case 'b': /* bulk: so many MiB, in pieces of 64 KiB */
         fill();
-        pour(number << 20);
+        pour(number << 20, CHUNK);
+        last_act();
+        break;
+    case 'f': /* fine: the same, in pieces of 4 KiB */
+        fill();
+        pour(number << 20, 4 << 10);
         last_act();
         break;
     case 'n': /* noisy: for ever, once stdin has ended */
         fill();
-        while (call(READ, 0, (long)&byte, 1) != 0) {}
-        pour(~(word)0);
+        wait_for_end();
+        pour(~(word)0, CHUNK);
+        break;
+    case 'c': /* counted: for so many milliseconds; the number of bytes stands before the time */
+        fill();
+        number = count_while(number * 1000000);
+        if (call(WRITE, 1, (long)&number, sizeof number) != sizeof number) leave(1);
+        last_act();
         break;
     case 'l': /* leaver: a copy of it holds the pipes for so many milliseconds */
         if (call(CLONE, SIGCHLD, 0, 0) == 0) {
             nap((long)number * 1000000);
             leave(0);
         }
+        break;
+    case 'w': /* wrote: a line to each, then idle */
+        say(1);
+        say(2);
+        wait_for_end();
+        leave(0);
+        break;
+    case 'i': /* idle: until stdin has ended */
+        wait_for_end();
+        leave(0);
+        break;
+    case 't': /* ticks: so many lines to stdout, one in a millisecond */
+        for (; number > 0; number--) {
+            nap(1000000);
+            say(1);
+        }
+        leave(0);
         break;
     default:
         leave(2);

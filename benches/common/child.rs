@@ -17,30 +17,57 @@ pub(crate) enum Role {
     Quiet,
     /// Writes so many MiB to stderr, and ends at once: some of it is still in the pipe.
     Bulk(u64),
+    /// The same in pieces of 4 KiB.
+    Fine(u64),
     /// Waits until its stdin ends, then writes to stderr at full speed until it cannot.
     Noisy,
+    /// Writes to stderr at full speed for so many milliseconds, and writes the number of bytes to stdout before its last act.
+    Counted(u64),
     /// Leaves a process behind that holds both its pipes for so many milliseconds, and ends.
     Leaver(u64),
+    /// Waits until its stdin ends, and ends.
+    Idle,
+    /// Writes a line to stdout and to stderr, then does as `Idle`.
+    Wrote,
+    /// Writes so many lines to stdout, one in a millisecond, and ends.
+    Ticks(u64),
 }
 
 impl Role {
-    /// The command line that plays it.
-    pub(crate) fn command(self) -> Result<Command, Fail> {
-        let (word, number) = match self {
+    /// What it is told on its command line.
+    pub(crate) fn line(self) -> (&'static str, u64) {
+        match self {
             Role::Quiet => ("quiet", 0),
             Role::Bulk(mib) => ("bulk", mib),
+            Role::Fine(mib) => ("fine", mib),
             Role::Noisy => ("noisy", 0),
+            Role::Counted(ms) => ("counted", ms),
             Role::Leaver(ms) => ("leaver", ms),
-        };
+            Role::Idle => ("idle", 0),
+            Role::Wrote => ("wrote", 0),
+            Role::Ticks(lines) => ("ticks", lines),
+        }
+    }
+
+    /// The command line that plays it.
+    pub(crate) fn command(self) -> Result<Command, Fail> {
+        let (word, number) = self.line();
         let mut command = Command::new(program()?);
         command.arg(word).arg(number.to_string());
         Ok(command)
     }
 }
 
+static MADE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+
+/// Another process of this bench has made it.
+pub(crate) fn made_by_another(path: PathBuf) {
+    // The first to say where it is wins.
+    MADE.get_or_init(|| Ok(path));
+}
+
 /// Where the program is; made when it is first asked for. With `end 0` it ends at once and says nothing.
 pub(crate) fn program() -> Result<&'static PathBuf, Fail> {
-    static MADE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     MADE.get_or_init(|| make().map_err(|error| format!("failed to make the benches' child: {error}")))
         .as_ref()
         .map_err(|e| e.clone().into())
@@ -60,9 +87,10 @@ fn make() -> Result<PathBuf, Fail> {
     Ok(path)
 }
 
-/// Removes the program that was made.
+/// Removes the program, if it was made.
 pub(crate) fn unmake() -> Result<(), Fail> {
-    match std::fs::remove_file(program()?) {
+    let Some(Ok(path)) = MADE.get() else { return Ok(()) };
+    match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
         Ok(()) | Err(_) => Ok(()),
     }

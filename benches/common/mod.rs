@@ -1,8 +1,16 @@
-//! What the benches share: clocks, the children they run, the peers they measure, and the arithmetic of their tables.
+//! What the benches share: their arguments, clocks, the children they run, the peers they measure, the arithmetic of their tables,
+//! and what becomes of the results.
 
+pub(crate) mod apart;
 pub(crate) mod child;
+pub(crate) mod counted;
+pub(crate) mod crowd;
 pub(crate) mod figures;
+pub(crate) mod options;
 pub(crate) mod peers;
+pub(crate) mod plot;
+pub(crate) mod proc;
+pub(crate) mod results;
 pub(crate) mod tail;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -19,6 +27,11 @@ fn nanoseconds(at: Timespec) -> u64 {
 /// CLOCK_MONOTONIC in nanoseconds: the same clock in every process of the machine.
 pub(crate) fn now() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
+}
+
+/// CPU time of this thread, in nanoseconds.
+pub(crate) fn thread_cpu() -> u64 {
+    nanoseconds(clock_gettime(ClockId::ThreadCPUTime))
 }
 
 /// CPU time of this process, all threads, in nanoseconds. Children do not count.

@@ -1,6 +1,7 @@
 //! Who starts children, and closes them: both pipes at their end, and the status collected.
 
 use crate::common::Fail;
+use crate::common::options::Choice;
 use crate::raw::Raw;
 use lastwords::{Event, Reactor, Stdin};
 use std::collections::VecDeque;
@@ -21,43 +22,35 @@ pub(crate) trait Starter {
 }
 
 /// Someone who is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Peer {
-    /// `Reactor::start`.
+    /// `Reactor::start`
     Lastwords,
-    /// `Reactor::spawn`, which waits for exec.
+    /// `Reactor::spawn`, which waits for exec
     LastwordsSpawn,
-    /// The same steps by hand.
-    Raw,
-    /// `std::process::Command`; the oldest child is read to its end and waited for.
+    /// The same steps by hand
+    RawClone3,
+    /// `std::process::Command`; the oldest child is read to its end and waited for
     Std,
-    /// tokio's `process` on its single-threaded runtime.
-    Tokio,
+    /// tokio's `process` on its single-threaded runtime
+    TokioCt,
+}
+
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name())
+    }
 }
 
 impl Peer {
-    /// All of them, in the order of the tables.
-    pub(crate) const ALL: [Peer; 5] = [Peer::Lastwords, Peer::LastwordsSpawn, Peer::Raw, Peer::Std, Peer::Tokio];
-
-    /// Its name in tables and arguments.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Peer::Lastwords => "lastwords",
-            Peer::LastwordsSpawn => "lastwords-spawn",
-            Peer::Raw => "raw-clone3",
-            Peer::Std => "std",
-            Peer::Tokio => "tokio-ct",
-        }
-    }
-
     /// Makes one for this command line.
     pub(crate) fn starter(self, line: &Line) -> Result<Box<dyn Starter>, Fail> {
         Ok(match self {
             Peer::Lastwords => Box::new(Ours::new(line, Reactor::start)?),
             Peer::LastwordsSpawn => Box::new(Ours::new(line, Reactor::spawn)?),
-            Peer::Raw => Box::new(Raw::new(line)?),
+            Peer::RawClone3 => Box::new(Raw::new(line)?),
             Peer::Std => Box::new(Std { command: command(line)?, children: VecDeque::new() }),
-            Peer::Tokio => {
+            Peer::TokioCt => {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
                 Box::new(Tokio { command: command(line)?.into(), tasks: tokio::task::JoinSet::new(), runtime })
             }

@@ -4,11 +4,16 @@ use crate::limits::{BLOCK, BLOCK_SIZES};
 use crate::time::Ns;
 use std::collections::VecDeque;
 use std::fmt;
+use std::ops::Range;
 
 /// Blocks of a stream that has little, and of one that has much: 34 blocks hold 2 MiB with two of them partly used.
 const LIST_ROOM: [usize; 2] = [4, 64];
 /// Free lists of blocks that a pool keeps, of each kind: half a MiB and a MiB.
 const LISTS: [usize; 2] = [4096, 512];
+
+/// Where a block begins: at the beginning of a line of the cache. The kernel copies to there an eighth faster than to the 16th byte of
+/// it, which is where allocators put large blocks (bench `throughput`).
+const ALIGN: usize = 64;
 
 /// A block of 4, 16 or 64 KiB: zeroed once when it comes from the allocator, recycled as it is from then on. The default
 /// holds nothing and stands for a block that is elsewhere.
@@ -18,7 +23,7 @@ pub struct Block(Box<[u8]>);
 /// The size only.
 impl fmt::Debug for Block {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Block").field(&self.0.len()).finish()
+        f.debug_tuple("Block").field(&self.capacity()).finish()
     }
 }
 
@@ -90,26 +95,34 @@ impl List {
 impl Block {
     /// A new one of this class (an index of [`BLOCK_SIZES`]).
     fn new(class: usize) -> Block {
-        Block(vec![0; BLOCK_SIZES[class]].into_boxed_slice())
+        Block(vec![0; BLOCK_SIZES[class] + ALIGN - 1].into_boxed_slice())
     }
 
     /// How many bytes it can hold.
     pub fn capacity(&self) -> usize {
-        self.0.len()
+        self.0.len().saturating_sub(ALIGN - 1)
+    }
+
+    /// Where in the allocation it is.
+    fn place(&self) -> Range<usize> {
+        let begin = self.0.as_ptr().align_offset(ALIGN).min(ALIGN - 1);
+        begin..begin + self.capacity()
     }
 
     /// All of it, as it is.
     pub fn bytes(&self) -> &[u8] {
-        &self.0
+        // Empty where the block is elsewhere.
+        self.0.get(self.place()).unwrap_or_default()
     }
 
     /// All of it, to be filled.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.0
+        let place = self.place();
+        self.0.get_mut(place).unwrap_or_default()
     }
 
     fn class(&self) -> usize {
-        BLOCK_SIZES.iter().position(|size| *size == self.0.len()).unwrap_or(BLOCK_SIZES.len() - 1)
+        BLOCK_SIZES.iter().position(|size| *size == self.capacity()).unwrap_or(BLOCK_SIZES.len() - 1)
     }
 }
 
@@ -185,6 +198,18 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_block_begins_with_a_line_of_the_cache_and_has_its_whole_size() {
+        let mut pool = Pool::new(0);
+        for size in BLOCK_SIZES {
+            let mut block = pool.take(size);
+            assert_eq!((block.capacity(), block.bytes().len(), block.bytes_mut().len()), (size, size, size));
+            assert_eq!(block.bytes().as_ptr() as usize % ALIGN, 0);
+        }
+        let elsewhere = Block::default();
+        assert_eq!((elsewhere.capacity(), elsewhere.bytes()), (0, &[][..]));
+    }
 
     #[test]
     fn a_pool_recycles_up_to_its_bound() {

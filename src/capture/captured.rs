@@ -83,6 +83,10 @@ impl Captured {
         Captured { blocks: List::new(), front: 0, first: 0, end: 0, cursor: 0, reader: 0, keep, ahead, delivery }
     }
 
+    /// Of a stream of which nothing came.
+    pub(crate) const NOTHING: Captured =
+        Captured { blocks: List::new(), front: 0, first: 0, end: 0, cursor: 0, reader: 0, keep: 0, ahead: 0, delivery: Delivery::No };
+
     // ------------------------------------------------------------------------------------------------------- reading
 
     /// Moves the last block out if it has room left: the block, and how full it is. It comes back with
@@ -219,6 +223,12 @@ impl Captured {
     #[doc(hidden)]
     pub fn undelivered(&self) -> u64 {
         if self.delivery == Delivery::No { 0 } else { self.end - self.cursor.max(self.first) }
+    }
+
+    /// More is kept than the bound allows, for the host to take: what it takes is kept no longer.
+    #[doc(hidden)]
+    pub fn is_over_bound(&self) -> bool {
+        self.len() > self.keep
     }
 
     /// As many bytes as may wait for delivery do: the stream is not to be read. Never with lossy delivery.

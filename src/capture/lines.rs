@@ -1,12 +1,17 @@
 //! Lines of safe text as they arrive: the streaming form of the projection.
+//!
+//! Plain lines are looked at where they are. All others are taken apart one by one, but put together again in a batch: secrets
+//! are searched for in all of it at once, and only then it is made lines again. A vector search takes longer to begin than to
+//! go through a line.
 
 use super::key;
 use super::projection::Projection;
-use super::redact::{Redactor, Scratch, Suspicion};
-use super::sanitize::{Sanitizer, plain_prefix};
-use super::triggers::{PADDING, Padded};
+use super::redact::{Redactor, Run, Scratch};
+use super::sanitize::{Sanitizer, plain_prefix, simple_line};
+use super::triggers::PADDING;
 use crate::limits::LINE;
-use memchr::memchr;
+use arrayvec::ArrayVec;
+use memchr::memchr_iter;
 use std::fmt;
 use std::fmt::Write as _;
 
@@ -17,16 +22,59 @@ const MARK: usize = 128;
 const BLOCK: usize = 128;
 const AHEAD: usize = 32;
 
+/// Bytes of text that are searched for secrets together, and lines.
+const BATCH: usize = 4096;
+const BATCH_LINES: usize = 64;
+/// Stands before a batch: a search begins four bytes before a line, in text that is nothing.
+const LEAD: &[u8] = b"\n\n\n\n";
+/// Plain lines in a row with which a batch ends.
+const ENOUGH: u8 = 4;
+
 /// A stream on its way to lines of safe text. Takes the bytes in any pieces; gives the same lines for all of them.
 ///
-/// It holds at most one line, and of that not more than the window: 32 KiB, or four times the longest registered secret. It
-/// has no memory until a piece ends within a line or a line needs work, and allocates nothing once it has held the longest one.
+/// It holds at most one line from one piece to the next, and of that not more than the window: 32 KiB, or four times the longest
+/// registered secret. It has no memory until a piece ends within a line or a line needs work, and allocates nothing once it has
+/// held the longest one.
 pub struct Lines {
     projection: Projection,
     line: Sanitizer,
     /// A private key that goes on in the next line.
     block: Option<key::Open>,
+    /// Empty between two pieces.
+    batch: Batch,
     work: Work,
+}
+
+/// Lines whose secrets are not searched for yet.
+#[derive(Default)]
+struct Batch {
+    /// UTF-8: the lead, and a newline behind each line.
+    text: Vec<u8>,
+    /// Where each line ends.
+    ends: ArrayVec<usize, BATCH_LINES>,
+    /// How many characters there were beyond the text of the last one.
+    over: u64,
+    /// How many lines at the end of it were plain.
+    plain: u8,
+}
+
+impl Batch {
+    /// There is room for a line of this length.
+    fn has_room(&self, length: usize) -> bool {
+        self.ends.is_empty() || (!self.ends.is_full() && self.text.len() + length < BATCH)
+    }
+
+    /// Adds a line that is the end of the text already.
+    fn end_line(&mut self) {
+        self.ends.push(self.text.len());
+        self.text.push(b'\n');
+    }
+
+    fn clear(&mut self) {
+        self.text.clear();
+        self.ends.clear();
+        (self.over, self.plain) = (0, 0);
+    }
 }
 
 /// Memory that is used again for every line.
@@ -46,7 +94,8 @@ impl fmt::Debug for Lines {
 
 impl Lines {
     pub(super) fn new(projection: &Projection) -> Lines {
-        Lines { projection: projection.clone(), line: Sanitizer::new(projection.window()), block: None, work: Work::default() }
+        let (projection, line) = (projection.clone(), Sanitizer::new(projection.window()));
+        Lines { projection, line, block: None, batch: Batch::default(), work: Work::default() }
     }
 
     /// The last piece ended within a line.
@@ -62,18 +111,22 @@ impl Lines {
     /// Takes a piece; `line` gets each line that ends in it, without its end.
     pub fn push(&mut self, bytes: &[u8], line: &mut (impl FnMut(&str) + ?Sized)) {
         let mut piece = Piece::new(bytes);
-        let mut from = 0;
-        while let Some(length) = bytes.get(from..).and_then(|rest| memchr(b'\n', rest)) {
-            let to = from + length;
-            match self.untouched(&mut piece, from, to) {
-                Some(text) => line(text),
-                None => {
-                    self.line.feed(bytes.get(from..to).unwrap_or_default());
-                    self.end_line(line);
-                }
+        let (mut from, mut clear) = (0, None::<&str>);
+        for to in memchr_iter(b'\n', bytes) {
+            if let (Some(text), true) = (clear.and_then(|clear| clear.get(from..to)), to - from <= LINE) {
+                line(text);
+            } else if let Some(text) = self.untouched(&mut piece, from, to) {
+                self.flush(line);
+                let Lines { projection, block, work, .. } = self;
+                give(projection.redactor(), &mut piece.run, from, text, 0, block, work, line);
+                clear = self.clear(&mut piece);
+            } else {
+                self.take_line(bytes.get(from..to).unwrap_or_default(), line);
+                clear = None;
             }
             from = to + 1;
         }
+        self.flush(line);
         self.line.feed(bytes.get(from..).unwrap_or_default());
     }
 
@@ -83,42 +136,134 @@ impl Lines {
             self.line.clear();
         } else {
             self.end_line(line);
+            self.flush(line);
         }
         self.block = None;
     }
 
     /// Gives the line that has begun as [`Lines::finish`] would, and leaves it as it is. Allocates.
     pub(super) fn so_far(&self, line: &mut (impl FnMut(&str) + ?Sized)) {
-        let (projection, work) = (self.projection.clone(), Work::default());
-        Lines { projection, line: self.line.clone(), block: self.block, work }.finish(line);
+        let mut copy = Lines::new(&self.projection);
+        (copy.line, copy.block) = (self.line.clone(), self.block);
+        copy.finish(line);
     }
 
-    /// The line as text, if there is nothing to do for it.
-    fn untouched<'b>(&self, piece: &mut Piece<'b>, from: usize, to: usize) -> Option<&'b str> {
-        if to - from > LINE || !self.line.is_fresh() || self.block.is_some() || !piece.is_plain(from, to) {
+    /// The line as text, if it is plain and not one of few among others.
+    fn untouched<'b>(&mut self, piece: &mut Piece<'b>, from: usize, to: usize) -> Option<&'b str> {
+        if to - from > LINE || !self.line.is_fresh() || !piece.is_plain(from, to) {
+            self.batch.plain = 0;
             return None;
         }
-        let is_clear = |redactor: &Redactor| redactor.is_clear(piece.bytes, from, to, &mut piece.suspicion);
-        if self.projection.redactor().is_none_or(is_clear) { piece.text(from, to) } else { None }
+        if !self.batch.ends.is_empty() && self.batch.plain < ENOUGH {
+            self.batch.plain += 1;
+            return None;
+        }
+        piece.text(from, to)
     }
 
-    fn end_line(&mut self, line: &mut (impl FnMut(&str) + ?Sized)) {
-        let (padded, over) = self.line.end(PADDING);
-        // The sanitizer's text is UTF-8.
-        if let Some(text) = Padded::new(padded) {
-            match self.projection.redactor() {
-                None => finished(text.text, over, &mut self.work.out, line),
-                Some(redactor) => {
-                    if let Some(text) = outside_block(text, &mut self.block) {
-                        redacted(redactor, text, over, &mut self.work, line);
-                        if self.work.scratch.has_key() {
-                            self.block = key::opens(text.text);
-                        }
-                    }
-                }
+    /// The beginning of the piece: lines in it that come behind the one that was given last need no work either.
+    fn clear<'b>(&self, piece: &mut Piece<'b>) -> Option<&'b str> {
+        if self.block.is_some() {
+            return None;
+        }
+        let clear = self.projection.redactor().map_or(usize::MAX, |redactor| redactor.clear_until(&piece.run));
+        let text = piece.valid();
+        text.get(..clear.min(piece.plain).min(text.len()))
+    }
+
+    /// The rest of a line, which ends here.
+    fn take_line(&mut self, bytes: &[u8], line: &mut (impl FnMut(&str) + ?Sized)) {
+        if bytes.len() <= LINE && self.line.is_fresh() {
+            self.make_room(bytes.len(), line);
+            if simple_line(bytes, &mut self.batch.text) {
+                self.batch.end_line();
+                return;
             }
         }
+        self.line.feed(bytes);
+        self.end_line(line);
+    }
+
+    /// Puts the line that is over into the batch.
+    fn end_line(&mut self, line: &mut (impl FnMut(&str) + ?Sized)) {
+        let length = self.line.end().0.len();
+        self.make_room(length, line);
+        let (text, over) = self.line.end();
+        self.batch.text.extend_from_slice(text);
+        self.batch.end_line();
+        self.batch.over = over;
         self.line.clear();
+        if over > 0 {
+            self.flush(line);
+        }
+    }
+
+    /// There is room in the batch for one more line, or nothing in it.
+    fn make_room(&mut self, length: usize, line: &mut (impl FnMut(&str) + ?Sized)) {
+        if !self.batch.has_room(length) {
+            self.flush(line);
+        }
+        // For a whole batch at once: later ones must not allocate because they are larger.
+        let text = &mut self.batch.text;
+        text.reserve(BATCH.saturating_sub(text.len()).max(LEAD.len() + length) + 1 + PADDING.len());
+        if text.is_empty() {
+            text.extend_from_slice(LEAD);
+        }
+    }
+
+    /// Gives the lines of the batch.
+    fn flush(&mut self, line: &mut (impl FnMut(&str) + ?Sized)) {
+        if self.batch.ends.is_empty() {
+            return;
+        }
+        // Taken out, so that lines are given once even if `line` panics.
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.text.extend_from_slice(PADDING.as_bytes());
+        // The sanitizer's text is UTF-8.
+        let text = std::str::from_utf8(&batch.text).unwrap_or_default();
+        let Lines { projection, block, work, .. } = self;
+        let mut run = Run::new(text.as_bytes());
+        let (mut from, last) = (LEAD.len(), batch.ends.len() - 1);
+        for (place, to) in batch.ends.iter().enumerate() {
+            let over = if place == last { batch.over } else { 0 };
+            give(projection.redactor(), &mut run, from, text.get(from..*to).unwrap_or_default(), over, block, work, line);
+            from = *to + 1;
+        }
+        batch.clear();
+        self.batch = batch;
+    }
+}
+
+/// Gives one line of a run, which begins at `from`. `over`: how many characters there were beyond its text.
+#[expect(clippy::too_many_arguments, reason = "the line, and what is known before it")]
+fn give(
+    redactor: Option<&Redactor>,
+    run: &mut Run<'_>,
+    from: usize,
+    text: &str,
+    over: u64,
+    block: &mut Option<key::Open>,
+    work: &mut Work,
+    line: &mut (impl FnMut(&str) + ?Sized),
+) {
+    let Some(redactor) = redactor else {
+        return finished(text, over, &mut work.out, line);
+    };
+    let mut begin = from;
+    if block.is_some() {
+        let Some(rest) = outside_block(text, block) else {
+            return;
+        };
+        begin += text.len() - rest.len();
+    }
+    // What begins within a line must not be taken for one.
+    if begin == from && over == 0 && text.len() <= LINE && redactor.is_clear(run, from, from + text.len()) {
+        return line(text);
+    }
+    let text = text.get(begin - from..).unwrap_or_default();
+    redacted(redactor, run, begin, text, over, work, line);
+    if work.scratch.has_key() {
+        *block = key::opens(text);
     }
 }
 
@@ -131,22 +276,26 @@ struct Piece<'b> {
     plain: usize,
     /// The last line was not: most likely the next is not either.
     is_coloured: bool,
-    suspicion: Suspicion,
+    run: Run<'b>,
 }
 
 impl<'b> Piece<'b> {
     fn new(bytes: &'b [u8]) -> Piece<'b> {
-        Piece { bytes, text: None, plain: 0, is_coloured: false, suspicion: Suspicion::default() }
+        Piece { bytes, text: None, plain: 0, is_coloured: false, run: Run::new(bytes) }
     }
 
     /// A line as text. For plain lines: it is far quicker to look at all at once.
     fn text(&mut self, from: usize, to: usize) -> Option<&'b str> {
+        self.valid().get(from..to).or_else(|| std::str::from_utf8(self.bytes.get(from..to)?).ok())
+    }
+
+    /// As much of it as is UTF-8.
+    fn valid(&mut self) -> &'b str {
         let bytes = self.bytes;
-        let text = *self.text.get_or_insert_with(|| match std::str::from_utf8(bytes) {
+        self.text.get_or_insert_with(|| match std::str::from_utf8(bytes) {
             Ok(text) => text,
             Err(error) => bytes.get(..error.valid_up_to()).and_then(|valid| std::str::from_utf8(valid).ok()).unwrap_or_default(),
-        });
-        text.get(from..to).or_else(|| std::str::from_utf8(bytes.get(from..to)?).ok())
+        })
     }
 
     /// The line from `from` to `to` is printable ASCII and tabs.
@@ -182,25 +331,30 @@ fn is_plain_block(block: &[u8; BLOCK]) -> bool {
     !bad
 }
 
-/// What of a line is not inside a private key that an earlier one began; `None` if nothing is.
-fn outside_block<'t>(text: Padded<'t>, block: &mut Option<key::Open>) -> Option<Padded<'t>> {
-    let Some(open) = *block else {
-        return Some(text);
-    };
-    if let Some(rest) = key::after_end(text.text) {
-        *block = None;
-        return text.from(text.text.len() - rest.len()).filter(|rest| !rest.text.trim().is_empty());
+/// What of a line is not inside the private key that an earlier one began; `None` if nothing is.
+fn outside_block<'t>(text: &'t str, block: &mut Option<key::Open>) -> Option<&'t str> {
+    let open = block.take()?;
+    if let Some(rest) = key::after_end(text) {
+        return if rest.trim().is_empty() { None } else { Some(rest) };
     }
-    if open.goes_on(text.text) {
+    if open.goes_on(text) {
+        *block = Some(open);
         return None;
     }
-    *block = None;
     Some(text)
 }
 
-/// Gives a line without its secrets, and not too long. `over`: how many characters there were beyond the text.
-fn redacted(redactor: &Redactor, text: Padded<'_>, over: u64, work: &mut Work, line: &mut (impl FnMut(&str) + ?Sized)) {
-    let text = redactor.redact(text, &mut work.scratch).unwrap_or(text.text);
+/// Gives a line without its secrets, and not too long.
+fn redacted(
+    redactor: &Redactor,
+    run: &mut Run<'_>,
+    from: usize,
+    text: &str,
+    over: u64,
+    work: &mut Work,
+    line: &mut (impl FnMut(&str) + ?Sized),
+) {
+    let text = redactor.redact(run, from, text, &mut work.scratch).unwrap_or(text);
     // Behind the window a secret may go on whose beginning alone was not recognized: that is not shown.
     let shown = if over == 0 { text.len() } else { char_boundary(text, text.len().saturating_sub(redactor.margin())) };
     let (text, hidden) = text.split_at(shown);
@@ -210,11 +364,11 @@ fn redacted(redactor: &Redactor, text: Padded<'_>, over: u64, work: &mut Work, l
     }
     work.out.clear();
     cut(text, over, &mut work.out);
+    let length = work.out.len();
     work.out.push_str(PADDING);
     // Cutting shows nothing new, but a literal may be found in the mark.
-    if let Some(text) = Padded::new(work.out.as_bytes()) {
-        line(redactor.redact(text, &mut work.again).unwrap_or(text.text));
-    }
+    let text = work.out.get(..length).unwrap_or_default();
+    line(redactor.redact(&mut Run::new(work.out.as_bytes()), 0, text, &mut work.again).unwrap_or(text));
 }
 
 /// Gives a line that is not too long.
@@ -244,74 +398,6 @@ pub(super) fn push_mark(count: u64, unit: &str, out: &mut String) {
     // Writing to a `String` cannot fail.
     let _ = write!(out, "…[{count} {unit} cut]");
 }
+
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::capture::testing::{fragments, split};
-
-    fn lines(bytes: &[u8]) -> Vec<String> {
-        let mut out = Vec::new();
-        split(&Projection::default(), bytes, &[bytes.len()], &mut out);
-        out
-    }
-
-    #[test]
-    fn every_split_gives_the_same_and_twice_is_once() {
-        let projection = Projection::default();
-        for seed in 1..400 {
-            let bytes = fragments(seed, 80);
-            let whole = lines(&bytes);
-            for sizes in [&[1][..], &[2], &[3, 1], &[7, 64, 1]] {
-                let mut pieces = Vec::new();
-                split(&projection, &bytes, sizes, &mut pieces);
-                assert_eq!(pieces, whole, "{bytes:?}");
-            }
-            let again = lines(whole.iter().flat_map(|line| [line, "\n"]).collect::<String>().as_bytes());
-            assert_eq!(again, whole, "{bytes:?}");
-            let unsafe_char = |c: char| (c.is_control() && c != '\t') || ('\u{2028}'..='\u{202e}').contains(&c);
-            assert!(!whole.iter().any(|line| line.contains(unsafe_char)), "{whole:?}");
-        }
-    }
-
-    #[test]
-    fn a_sequence_without_an_end_ends_with_its_line() {
-        for begin in ["\x1b]0;title", "\x1bPdevice", "\x1b[31", "\x1b", "\u{9d}title", "x\x1b_", "\x1b]a\x1b"] {
-            let bytes = format!("{begin}\nERROR real\n");
-            for size in 1..bytes.len() {
-                let mut out = Vec::new();
-                split(&Projection::default(), bytes.as_bytes(), &[size], &mut out);
-                assert_eq!(out.last().map(String::as_str), Some("ERROR real"), "{begin:?} {size}");
-            }
-        }
-    }
-
-    #[test]
-    fn titles_device_strings_and_directions_leave_the_text() {
-        let line = b"\x1b]0;evil\x07\x1bP+q\x1b\\\xc2\x9b31merror\xe2\x80\xae: no\xc2\x9c\n";
-        assert_eq!(lines(line), ["error\u{fffd}: no"]);
-        assert_eq!(lines(b"a\0b\n"), ["ab"]);
-    }
-
-    #[test]
-    fn a_bad_byte_does_not_stop_what_follows() {
-        let bytes = [&b"\xff\n"[..], &b"good\n".repeat(50_000)].concat();
-        let out = lines(&bytes);
-        assert_eq!((out.len(), out[0].as_str(), out[50_000].as_str()), (50_001, "\u{fffd}", "good"));
-    }
-
-    #[test]
-    fn a_line_that_is_too_long_is_cut_and_says_by_how_much() {
-        for (n, c) in [(LINE, "x"), (LINE + 1, "x"), (5_000_000, "x"), (20_000, "é")] {
-            let out = lines(c.repeat(n).as_bytes());
-            assert_eq!(out.len(), 1);
-            assert!(out[0].len() <= LINE && out[0].starts_with(c));
-            if n <= LINE {
-                assert_eq!(out[0].len(), n);
-            } else {
-                let shown = out[0].chars().take_while(|shown| c.contains(*shown)).count();
-                assert!(out[0].ends_with(&format!("{c}…[{} characters cut]", n - shown)), "{}", out[0]);
-            }
-            assert_eq!(lines(out[0].as_bytes()), out);
-        }
-    }
-}
+mod tests;

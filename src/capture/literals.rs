@@ -84,13 +84,20 @@ impl Literals {
         })
     }
 
-    /// Gives every literal in the text, also those that overlap; some may be given twice.
-    pub(super) fn find(&self, text: &[u8], mut found: impl FnMut(Range<usize>)) {
-        let mut left = COMPARED * text.len();
-        for filter in &self.filters {
-            if !filter.find(text, &self.all, &mut left, &mut found) {
+    /// No literal lies wholly in text, behind the line that was looked at last, that ends up to here.
+    pub(super) fn clear_until(&self, next: &Next) -> usize {
+        self.filters.iter().zip(next).map(|(_, next)| *next).min().unwrap_or(usize::MAX)
+    }
+
+    /// Gives every literal in the line from `from` to `to`, counted from its beginning; also those that overlap, and some twice.
+    /// `next` as for [`Literals::is_clear`].
+    pub(super) fn find(&self, text: &[u8], from: usize, to: usize, next: &mut Next, mut found: impl FnMut(Range<usize>)) {
+        let mut left = COMPARED * (to - from);
+        for (filter, next) in self.filters.iter().zip(next) {
+            if !filter.find(text, from..to, &self.all, next, &mut left, &mut found) {
                 // What is found once more joins with what was found before.
-                self.automaton.iter().flat_map(|it| it.find_overlapping_iter(text)).for_each(|it| found(it.range()));
+                let line = text.get(from..to).unwrap_or_default();
+                self.automaton.iter().flat_map(|it| it.find_overlapping_iter(line)).for_each(|it| found(it.range()));
                 return;
             }
         }
@@ -129,10 +136,21 @@ impl Filter {
         self.grams.get(*from as usize..*to as usize).unwrap_or_default()
     }
 
-    /// Gives the literals in the text; `false` if that would take more than `left` comparisons.
-    fn find(&self, text: &[u8], all: &[Vec<u8>], left: &mut usize, found: &mut impl FnMut(Range<usize>)) -> bool {
-        let mut from = 0;
-        while let Some(at) = self.suspect(text, from) {
+    /// Gives the literals in the line; `false` if that would take more than `left` comparisons.
+    fn find(
+        &self,
+        text: &[u8],
+        line: Range<usize>,
+        all: &[Vec<u8>],
+        next: &mut usize,
+        left: &mut usize,
+        found: &mut impl FnMut(Range<usize>),
+    ) -> bool {
+        if *next <= line.start {
+            *next = self.suspect(text, line.start).unwrap_or(usize::MAX);
+        }
+        while *next < line.end {
+            let at = *next;
             let bytes = text.get(at..at + self.gram).map(read).unwrap_or_default();
             let grams = self.grams_of(self.hash(bytes));
             let Some(less) = left.checked_sub(grams.len()) else {
@@ -140,14 +158,14 @@ impl Filter {
             };
             *left = less;
             for gram in grams.iter().filter(|gram| gram.bytes == bytes) {
-                let begin = at.checked_sub(gram.offset);
+                let begin = at.checked_sub(gram.offset).filter(|begin| *begin >= line.start);
                 if let (Some(begin), Some(literal)) = (begin, all.get(gram.literal))
-                    && text.get(begin..begin + literal.len()) == Some(literal)
+                    && text.get(begin..line.end.min(begin + literal.len())) == Some(literal)
                 {
-                    found(begin..begin + literal.len());
+                    found(begin - line.start..begin - line.start + literal.len());
                 }
             }
-            from = at + self.step;
+            *next = self.suspect(text, at + self.step).unwrap_or(usize::MAX);
         }
         true
     }
@@ -197,7 +215,7 @@ mod tests {
             let from = rng.below(before + 1);
             assert!(!literals.is_clear(&text, from, before + literal.len(), &mut Next::default()), "{round}");
             let mut found = Vec::new();
-            literals.find(&text, |span| found.push(span));
+            literals.find(&text, 0, text.len(), &mut Next::default(), |span| found.push(span));
             assert!(found.contains(&(before..before + literal.len())), "{round}");
         }
     }
@@ -223,9 +241,9 @@ mod tests {
         let literals = Literals::new(all).expect("few");
         let text = format!("{} sk-proj-sk-proj-0042 {}", "sk-proj-".repeat(500), "sk-proj-".repeat(500));
         let mut left = COMPARED * text.len();
-        assert!(!literals.filters[0].find(text.as_bytes(), &literals.all, &mut left, &mut |_| ()));
+        assert!(!literals.filters[0].find(text.as_bytes(), 0..text.len(), &literals.all, &mut 0, &mut left, &mut |_| ()));
         let mut found = Vec::new();
-        literals.find(text.as_bytes(), |span| found.push(&text[span]));
+        literals.find(text.as_bytes(), 0, text.len(), &mut Next::default(), |span| found.push(&text[span]));
         assert_eq!(found, ["sk-proj-sk-proj-0042"]);
     }
 }

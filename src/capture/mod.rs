@@ -4,7 +4,7 @@
 //!  block     blocks of bytes and the pool that recycles them
 //!  captured  the newest bytes of a stream, in blocks
 //!  sanitize  a line of bytes -> a line of text that is safe to show
-//!  shapes, named, key, triggers, literals   what secrets look like
+//!  shapes, named, key, triggers, bytewise, literals   what secrets look like
 //!  redact    a line of text -> the line without its secrets
 //!  lines     bytes in any pieces -> lines of safe text
 //!  tail      the newest lines, from the kept bytes when they are asked for
@@ -13,6 +13,7 @@
 //! ```
 
 pub mod block;
+mod bytewise;
 pub mod captured;
 mod key;
 pub mod lines;
@@ -23,6 +24,8 @@ pub mod projection;
 mod redact;
 mod sanitize;
 mod shapes;
+#[cfg(any(test, feature = "sim"))]
+pub(crate) mod split;
 pub mod tail;
 #[cfg(test)]
 mod testing;

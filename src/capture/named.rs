@@ -12,31 +12,38 @@ pub(super) const TRIGGERS: &[&str] = &[
     "piKe", "ssKe", "teKe", "onKe", "ngKe", "ntKe", "thKe", "erKe",
 ];
 
-/// What a name must end with to name a secret, without case, `_`, `-`, `.` and digits at its end.
-const ENDINGS: &[&[u8]] = &[
-    b"password",
-    b"passwd",
-    b"passwort",
-    b"passphrase",
-    b"passcode",
-    b"secret",
-    b"token",
-    b"apikey",
-    b"accesskey",
-    b"secretkey",
-    b"secretkeybase",
-    b"privatekey",
-    b"authkey",
-    b"encryptionkey",
-    b"signingkey",
-    b"accountkey",
-    b"masterkey",
-    b"credential",
-    b"credentials",
-];
+/// What a name must end with to name a secret, without case, `_`, `-`, `.` and digits at its end; by the last letter.
+#[rustfmt::skip]
+const fn endings(last: u8) -> &'static [&'static [u8]] {
+    match last.to_ascii_lowercase() {
+        b'd' => &[b"password", b"passwd"],
+        b'e' => &[b"passphrase", b"passcode", b"secretkeybase"],
+        b'l' => &[b"credential"],
+        b'n' => &[b"token"],
+        b's' => &[b"credentials"],
+        b't' => &[b"passwort", b"secret"],
+        b'y' => &[
+            b"apikey", b"accesskey", b"secretkey", b"privatekey", b"authkey", b"encryptionkey", b"signingkey", b"accountkey", b"masterkey",
+        ],
+        _ => &[],
+    }
+}
 
 /// The same, where it must be a word of its own: `pass`, `db_pass`, `dbPass`, not `bypass`.
 const WORDS: &[&[u8]] = &[b"pass", b"pwd"];
+
+/// Words that messages about a secret begin with, and hardly a secret.
+#[rustfmt::skip]
+const MESSAGES: &[&[u8]] = &[
+    b"are", b"cannot", b"could", b"denied", b"does", b"empty", b"expected", b"expired", b"failed", b"has", b"incorrect", b"invalid", b"is",
+    b"malformed", b"missing", b"must", b"no", b"none", b"not", b"required", b"too", b"unexpected", b"unknown", b"was",
+];
+
+/// Bytes of the longest of them, and one.
+const MESSAGE: usize = 11;
+
+/// What stands before a slash where two names stand for two values: `user/password: ...`.
+const PAIRED: &[&[u8]] = &[b"user", b"name", b"login", b"mail", b"account", b"id"];
 
 /// Bytes of a userinfo with a slash in it.
 const PASSWORD: usize = 256;
@@ -44,8 +51,19 @@ const PASSWORD: usize = 256;
 /// Bytes of a name that are looked at.
 const NAME: usize = 64;
 
+/// Letters, digits, `_`, `-` and `.`.
+const NAMES: [bool; 256] = {
+    let mut names = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        names[byte] = is_word(byte as u8) || matches!(byte as u8, b'-' | b'.');
+        byte += 1;
+    }
+    names
+};
+
 const fn is_name(byte: u8) -> bool {
-    is_word(byte) || matches!(byte, b'-' | b'.')
+    NAMES[byte as usize]
 }
 
 const fn is_blank(byte: u8) -> bool {
@@ -71,13 +89,16 @@ fn is_secret(name: &[u8]) -> bool {
     let name = name.strip_suffix(b".").unwrap_or(name);
     let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     let name = name.get(..name.len() - digits).unwrap_or_default();
-    let last = name.last().map(u8::to_ascii_lowercase);
-    let likely = |ending: &&&[u8]| ending.last().copied() == last;
-    ENDINGS.iter().filter(likely).any(|ending| ends_with(name, ending).is_some()) || WORDS.iter().any(|word| is_own_word(name, word))
+    let endings = name.last().map_or(&[][..], |last| endings(*last));
+    endings.iter().any(|ending| ends_with(name, ending).is_some()) || WORDS.iter().any(|word| is_own_word(name, word))
 }
 
 /// Where the ending begins, if the name ends with it.
 fn ends_with(name: &[u8], ending: &[u8]) -> Option<usize> {
+    let begin = name.len().checked_sub(ending.len());
+    if begin.is_some_and(|begin| name.get(begin..).is_some_and(|end| end.eq_ignore_ascii_case(ending))) {
+        return begin;
+    }
     let mut left = ending.len();
     for (place, byte) in name.iter().enumerate().rev() {
         match left.checked_sub(1).and_then(|n| ending.get(n)) {
@@ -108,7 +129,15 @@ pub(super) fn value(text: &[u8], at: usize) -> Option<Range<usize>> {
         return None;
     }
     let (from, element) = value_begin(text, &name)?;
-    if element { until(text, from, |byte| byte == b'<') } else { whole_value(text, from) }
+    if element {
+        return until(text, from, |byte| byte == b'<').filter(|span| tells(text, span));
+    }
+    whole_value(text, from)
+}
+
+/// Something is in the span that a secret has: a letter of any script, or a digit.
+fn tells(text: &[u8], span: &Range<usize>) -> bool {
+    text.get(span.clone()).is_some_and(|value| value.iter().any(|byte| byte.is_ascii_alphanumeric() || !byte.is_ascii()))
 }
 
 /// Where the value of a name begins; whether it is the content of an XML element.
@@ -120,17 +149,53 @@ fn value_begin(text: &[u8], name: &Range<usize>) -> Option<(usize, bool)> {
     let rest = text.get(begin..)?;
     let separator = match rest {
         [b':', b':', ..] => return None,
+        // The colon is the end of what is quoted: `"password:": No such file`.
+        [b':', close, b':', ..] if is_quote(*close) && byte_before(text, name.start).is_some_and(|byte| byte == *close || byte == b'/') => {
+            return None;
+        }
         [b':', b'=', ..] | [b'=', b'>', ..] => 2,
         [b':', ..] => 1,
         [b'=', ..] => count(text, begin, |byte| byte == b'='),
-        [b'>', ..] if quote == 0 && blanks == 0 && name.start.checked_sub(1).and_then(|n| text.get(n)) == Some(&b'<') => {
+        [b'>', ..] if quote == 0 && blanks == 0 && byte_before(text, name.start) == Some(b'<') => {
             return Some((begin + 1, true));
         }
         // An option of a command: `--token abc`.
         [byte, ..] if quote == 0 && blanks > 0 && text.get(name.start) == Some(&b'-') && *byte != b'-' => 0,
         _ => return None,
     };
-    Some((begin + separator + count(text, begin + separator, is_blank), false))
+    let from = begin + separator + count(text, begin + separator, is_blank);
+    let is_colon = separator == 1 && rest.first() == Some(&b':');
+    let is_message = is_colon && (is_path_message(text, name, from) || is_message(text, from));
+    (!is_message).then_some((from, false))
+}
+
+fn byte_before(text: &[u8], at: usize) -> Option<u8> {
+    at.checked_sub(1).and_then(|n| text.get(n)).copied()
+}
+
+/// The name is the end of a path, and what is behind its colon is said about that: `"/etc/passwd": Permission denied`. Not if it is
+/// quoted, as the values of keys with slashes in them are.
+fn is_path_message(text: &[u8], name: &Range<usize>, from: usize) -> bool {
+    if byte_before(text, name.start) != Some(b'/') || text.get(from).is_some_and(|byte| is_quote(*byte) || *byte == b'\\') {
+        return false;
+    }
+    let slash = name.start - 1;
+    let parent = name_around(text, slash).start..slash;
+    let is_first = byte_before(text, parent.start) != Some(b'/');
+    let Some(parent) = text.get(parent) else { return false };
+    // Not a comment, nor an authority: two slashes.
+    let paired = is_secret(parent) || PAIRED.iter().any(|word| ends_with(parent, word).is_some());
+    if parent.is_empty() { is_first } else { !is_first || !paired }
+}
+
+/// A message is behind the colon, not a value: a blank, a word that messages begin with, and another blank. What follows is not
+/// asked for: it may be a secret, which becomes a mark, and marks are not looked at.
+fn is_message(text: &[u8], from: usize) -> bool {
+    let head = text.get(from..text.len().min(from + MESSAGE)).unwrap_or_default();
+    let (word, rest) = head.split_at(count(head, 0, |byte| byte.is_ascii_lowercase()));
+    let blank = byte_before(text, from).is_some_and(is_blank);
+    let goes_on = |at: usize| text.get(from + word.len() + at).is_some_and(|byte| is_blank(*byte));
+    blank && MESSAGES.contains(&word) && (goes_on(0) || matches!(rest, [b',' | b':' | b';', ..]) && goes_on(1))
 }
 
 fn until(text: &[u8], from: usize, end: impl Fn(u8) -> bool) -> Option<Range<usize>> {
@@ -138,21 +203,24 @@ fn until(text: &[u8], from: usize, end: impl Fn(u8) -> bool) -> Option<Range<usi
     (n > 0).then_some(from..from + n)
 }
 
-/// A value, quoted or not; the quotes around it are not part of it.
+/// A value, quoted or not; the quotes around it are not part of it. One that tells nothing up to white space is none: `***`, `}`.
+/// (What ends it before that depends on what is behind it, and whether there is a value must not.)
 fn whole_value(text: &[u8], from: usize) -> Option<Range<usize>> {
     let escapes = count(text, from, |byte| byte == b'\\');
     let quote = text.get(from + escapes).copied().filter(|byte| is_quote(*byte));
     let Some(quote) = quote else {
-        let to = unquoted_end(text, from);
-        return (to > from).then_some(from..to);
+        return until(text, from, |byte| byte.is_ascii_whitespace())
+            .filter(|run| tells(text, run))
+            .map(|run| from..unquoted_end(text, run.start));
     };
     let from = from + escapes + 1;
     let close = closing_quote(text, from, quote, escapes);
     // What follows the closing quote without a gap belongs to the value, as it does in a shell.
     let after = close + escapes + 1;
     let goes_on = text.get(after).is_some_and(|byte| is_word(*byte) || is_quote(*byte) || matches!(byte, b'\\' | b'$'));
-    let to = if goes_on { unquoted_end(text, after) } else { close };
-    (to > from).then_some(from..to)
+    let (to, run) =
+        if goes_on { (unquoted_end(text, after), after + count(text, after, |byte| !byte.is_ascii_whitespace())) } else { (close, close) };
+    tells(text, &(from..run)).then_some(from..to)
 }
 
 /// The place of the quote that closes (of the backslashes before it, if the opening one had any), or the end.
@@ -167,17 +235,29 @@ fn closing_quote(text: &[u8], from: usize, quote: u8, escapes: usize) -> usize {
     text.len()
 }
 
+/// White space, and what may separate pairs.
+const MAY_END: [bool; 256] = {
+    let mut may_end = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        may_end[byte] = (byte as u8).is_ascii_whitespace() || matches!(byte as u8, b'&' | b';' | b',');
+        byte += 1;
+    }
+    may_end
+};
+
 /// Up to white space, or to a separator that begins another pair. One at the beginning is a part of the value: whether there
 /// is a value must not depend on what is behind it.
 fn unquoted_end(text: &[u8], from: usize) -> usize {
-    for (place, byte) in text.iter().enumerate().skip(from) {
-        match byte {
-            byte if byte.is_ascii_whitespace() => return place,
-            b'&' | b';' | b',' if place > from && begins_pair(text, place + 1) => return place,
-            _ => {}
+    let mut place = from;
+    loop {
+        place += count(text, place, |byte| !MAY_END[usize::from(byte)]);
+        match text.get(place) {
+            None => return text.len(),
+            Some(b'&' | b';' | b',') if place == from || !begins_pair(text, place + 1) => place += 1,
+            Some(_) => return place,
         }
     }
-    text.len()
 }
 
 /// Another name with its separator, or a quote.
@@ -211,7 +291,8 @@ pub(super) fn authorization(text: &[u8], at: usize) -> Option<Range<usize>> {
         return until(text, scheme.end + blanks, |byte| Some(byte) == quote);
     }
     if blanks > 0 && is_one_of(&WORDS) {
-        return until(text, scheme.end + blanks, |byte| byte.is_ascii_whitespace() || is_quote(byte) || byte == b',');
+        return until(text, scheme.end + blanks, |byte| byte.is_ascii_whitespace() || is_quote(byte) || byte == b',')
+            .filter(|span| tells(text, span));
     }
     whole_value(text, from)
 }
@@ -276,4 +357,104 @@ pub(super) fn userinfo(text: &[u8], at: usize) -> Option<Range<usize>> {
     }
     let rest = text.get(from..text.len().min(from + PASSWORD))?;
     last_at(rest.get(..count(rest, 0, |byte| !is_end(byte)))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MESSAGE, MESSAGES};
+    use crate::capture::Projection;
+
+    #[test]
+    fn the_end_of_a_path_is_no_key_of_what_is_said_about_it() {
+        shows(&[
+            "\"/etc/passwd\": Permission denied (EACCES)",
+            "/etc/passwd: Permission denied",
+            "failed to enter \"/root/token\": No such file or directory",
+            "cat: ../my-token: Is a directory, cat: conf/token: Is a directory",
+            "/run/secrets/db_password:3: line too long",
+            "/token: Gone",
+            "failed to find the program \"password:\": No such file or directory",
+            "\"/root/token:\": No such file or directory",
+        ]);
+        hides(&[
+            ("{\"password\": \"x\"}", "{\"password\": \"[redacted]\"}"),
+            ("{\"app/password\": \"x\"}", "{\"app/password\": \"[redacted]\"}"),
+            ("user/password: bob/x login/pwd: x", "user/password: [redacted] login/pwd: [redacted]"),
+            ("//password: x", "//password: [redacted]"),
+            ("https://host/?token=abc", "https://host/?token=[redacted]"),
+            ("/api?token=abc", "/api?token=[redacted]"),
+            ("/api/token=abc", "/api/token=[redacted]"),
+            ("/bin/x --token=abc", "/bin/x --token=[redacted]"),
+            ("DB_PASSWORD=x", "DB_PASSWORD=[redacted]"),
+            ("/x/token := abc", "/x/token := [redacted]"),
+            ("\"password:\" x", "\"password:\"[redacted]"),
+        ]);
+    }
+
+    #[test]
+    fn a_value_without_a_letter_or_digit_is_no_secret() {
+        shows(&[
+            "unexpected token: `}` at line 3",
+            "token: ,",
+            "password: ***",
+            "{\"password\": \"***\", \"user\": \"bob\"}",
+            "\"secret\": {",
+            "<password>****</password>",
+            "Authorization: Bearer ***",
+        ]);
+        hides(&[
+            ("password=!!!&hunter2", "password=[redacted]"),
+            ("password=***&user=bob", "password=[redacted]&user=bob"),
+            ("password: *1*", "password: [redacted]"),
+            ("password: \"!\"x", "password: \"[redacted]"),
+            ("password: \u{fc}", "password: [redacted]"),
+            ("token: *,a-ghp_0123456789abcdefghij=", "token: [redacted],a-[redacted]="),
+        ]);
+    }
+
+    #[test]
+    fn a_message_behind_a_name_is_no_value() {
+        shows(&[
+            "token: unexpected end of file",
+            "secret: not found",
+            "password: must not be empty",
+            "Authorization: none given",
+            "token: invalid, secret: missing: see above",
+            "\"token\": is required",
+        ]);
+        hides(&[
+            ("password: hunter2", "password: [redacted]"),
+            ("password: swordfish is wrong", "password: [redacted] is wrong"),
+            ("password: not", "password: [redacted]"),
+            ("password: nothing else", "password: [redacted] else"),
+            ("password: not,here", "password: [redacted]"),
+            ("password: \"not found\"", "password: \"[redacted]\""),
+            ("password=not found", "password=[redacted] found"),
+            ("password:not found", "password:[redacted] found"),
+            ("password: Not found", "password: [redacted] found"),
+            ("token: not ghp_0123456789abcdefghij", "token: not [redacted]"),
+        ]);
+    }
+
+    #[test]
+    fn every_word_of_a_message_is_looked_at_whole() {
+        for word in MESSAGES {
+            let word = std::str::from_utf8(word).expect("ASCII");
+            assert!(word.len() < MESSAGE, "{word}");
+            shows(&[&format!("token: {word} x"), &format!("token: {word}: x")]);
+        }
+    }
+
+    fn shows(texts: &[&str]) {
+        for text in texts {
+            assert_eq!(Projection::default().text(text), *text);
+        }
+    }
+
+    fn hides(texts: &[(&str, &str)]) {
+        for (text, redacted) in texts {
+            assert_eq!(Projection::default().text(text), *redacted);
+            assert_eq!(Projection::default().text(redacted), *redacted);
+        }
+    }
 }

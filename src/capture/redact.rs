@@ -1,11 +1,12 @@
 //! Finds secrets in the text of a line and puts `[redacted]` in their place.
 //!
-//! A secret that was found, and a mark that is there already, is a border that nothing reaches across; what lies between two
-//! borders is looked at again until nothing more is found. So the result has no secret between its marks either: redacting
-//! twice is redacting once.
+//! A mark that is there already is a border that nothing reaches across. What a shape finds across a registered secret is one
+//! secret with it: who registers more never sees more. All that was found is a border, then, and what lies between two borders is
+//! looked at again until nothing more is found. So the result has no secret between its marks either: redacting twice is redacting
+//! once.
 
 use super::literals::{Literals, Next};
-use super::triggers::{Padded, Place, Triggers, next_rare};
+use super::triggers::{NextPlaces, Place, Triggers};
 use crate::limits::LINE;
 use std::fmt;
 use std::ops::Range;
@@ -32,6 +33,7 @@ pub(super) struct Scratch {
     places: Vec<Place>,
     /// Borders, in order, apart from one another.
     borders: Vec<Range<usize>>,
+    registered: Vec<Range<usize>>,
     ahead: Vec<Range<usize>>,
     found: Vec<Range<usize>>,
     out: String,
@@ -44,13 +46,20 @@ impl Scratch {
     }
 }
 
-/// Where the next suspicious places of a run of text are: each searched for once, however many lines lie before it.
-#[derive(Debug, Default)]
-pub(super) struct Suspicion {
-    /// 0 at first.
-    trigger: usize,
-    rare: usize,
+/// A text of many lines, and where its next suspicious places are: each is searched for once, however many lines lie before it.
+#[derive(Debug)]
+pub(super) struct Run<'t> {
+    text: &'t [u8],
+    places: NextPlaces,
     literals: Next,
+}
+
+impl<'t> Run<'t> {
+    /// Lines with a newline behind each. A text that is shorter than the vectors is searched without them, far slower; what is
+    /// behind the last line is never looked at ([`super::triggers::PADDING`]).
+    pub(super) fn new(text: &'t [u8]) -> Run<'t> {
+        Run { text, places: NextPlaces::default(), literals: Next::default() }
+    }
 }
 
 impl Redactor {
@@ -63,35 +72,44 @@ impl Redactor {
         self.literals.longest().max(LINE)
     }
 
-    /// There is no secret in the line from `from` to `to`. `text` and `suspicion` are the same for a run of lines, and `from`
-    /// does not go back.
-    pub(super) fn is_clear(&self, text: &[u8], from: usize, to: usize, suspicion: &mut Suspicion) -> bool {
+    /// There is no secret in the line of the run from `from` to `to`. `from` is where a line begins, and does not go back.
+    pub(super) fn is_clear(&self, run: &mut Run<'_>, from: usize, to: usize) -> bool {
+        let Run { text, places, literals } = run;
         // The newline before the line may be the first byte of a trigger.
-        let begin = from.saturating_sub(1);
-        let Suspicion { trigger, rare, literals } = suspicion;
-        if *trigger <= begin {
-            *trigger = self.triggers.next(text, begin).unwrap_or(usize::MAX);
-        }
-        if *rare <= from {
-            *rare = next_rare(text, from).unwrap_or(usize::MAX);
-        }
         let first_clear = from > 0 || !self.triggers.may_begin(text);
-        *trigger >= to && *rare >= to && first_clear && self.literals.is_clear(text, from, to, literals)
+        first_clear && self.triggers.is_clear(text, from, to, places) && self.literals.is_clear(text, from, to, literals)
     }
 
-    /// The text without its secrets; `None` if it has none.
-    pub(super) fn redact<'s>(&self, padded: Padded<'_>, scratch: &'s mut Scratch) -> Option<&'s str> {
-        let Scratch { places, borders, ahead, found, out } = scratch;
+    /// There is no secret in lines of the run, behind the one that was looked at last, that end up to here.
+    pub(super) fn clear_until(&self, run: &Run<'_>) -> usize {
+        run.places.first().min(self.literals.clear_until(&run.literals))
+    }
+
+    /// A line of the run, or the end of one, without its secrets; `None` if it has none. It begins at `from`, which does not go
+    /// back.
+    pub(super) fn redact<'s>(&self, run: &mut Run<'_>, from: usize, text: &str, scratch: &'s mut Scratch) -> Option<&'s str> {
+        let Scratch { places, borders, registered, ahead, found, out } = scratch;
         borders.clear();
         found.clear();
-        self.triggers.places(padded, places);
-        let text = padded.text;
-        self.literals.find(text.as_bytes(), |span| borders.push(whole(text, span)));
+        let to = from + text.len();
+        self.triggers.places(run.text, from, to, &mut run.places, places);
+        self.literals.find(run.text, from, to, &mut run.literals, |span| borders.push(whole(text, span)));
         if places.is_empty() && borders.is_empty() && !self.triggers.may_begin(text.as_bytes()) {
             return None;
         }
         let literals = borders.len();
-        borders.extend(places.iter().filter(|place| place.is_mark()).map(|place| place.at..place.at + REDACTED.len()));
+        let marks = places.iter().filter(|place| place.is_mark()).map(|place| place.at..place.at + REDACTED.len());
+        if literals > 0 && (!places.is_empty() || self.triggers.may_begin(text.as_bytes())) {
+            // What is registered may be a part of a larger secret: that one first, whole.
+            registered.clear();
+            registered.append(borders);
+            borders.extend(marks.clone());
+            self.look_between(text, places, borders, ahead, found);
+            borders.clear();
+            borders.append(registered);
+            borders.append(found);
+        }
+        borders.extend(marks);
         merge(borders);
         self.look_between(text, places, borders, ahead, found);
         if literals == 0 && found.is_empty() {
@@ -113,6 +131,9 @@ impl Redactor {
         ahead: &mut Vec<Range<usize>>,
         found: &mut Vec<Range<usize>>,
     ) {
+        if let ([], [place]) = (borders, places) {
+            return self.look_once(text, *place, found);
+        }
         let mut places = places.iter().copied().peekable();
         let mut start = 0;
         for border in borders.iter().cloned().chain(std::iter::once(text.len()..text.len())) {
@@ -152,6 +173,19 @@ impl Redactor {
         }
     }
 
+    /// The same where there is one place and no border, as in most lines with a secret.
+    fn look_once(&self, text: &str, place: Place, found: &mut Vec<Range<usize>>) {
+        let start = self.look_first(text, 0..text.len(), found);
+        if place.at + 1 < start {
+            return;
+        }
+        if let Some(secret) = self.triggers.secret_at(text.as_bytes(), start..text.len(), place) {
+            let secret = whole(text, secret);
+            found.push(secret.clone());
+            self.look_first(text, secret.end..text.len(), found);
+        }
+    }
+
     /// Looks for secrets with which the range begins; where it begins behind them.
     fn look_first(&self, text: &str, range: Range<usize>, found: &mut Vec<Range<usize>>) -> usize {
         let mut start = range.start;
@@ -165,6 +199,9 @@ impl Redactor {
 
 /// The span with the characters whole in which it begins and ends.
 fn whole(text: &str, span: Range<usize>) -> Range<usize> {
+    if text.is_char_boundary(span.start) && text.is_char_boundary(span.end) {
+        return span;
+    }
     let start = (0..=span.start).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
     let end = (span.end..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
     start..end
@@ -172,6 +209,9 @@ fn whole(text: &str, span: Range<usize>) -> Range<usize> {
 
 /// Puts spans in order and joins those that touch.
 fn merge(spans: &mut Vec<Range<usize>>) {
+    if spans.len() < 2 {
+        return;
+    }
     spans.sort_unstable_by_key(|span| span.start);
     spans.dedup_by(|next, last| {
         let joins = next.start <= last.end;
@@ -185,6 +225,7 @@ fn merge(spans: &mut Vec<Range<usize>>) {
 /// Writes `text` to `out` with marks in the place of the spans.
 fn replace(text: &str, spans: &[Range<usize>], out: &mut String) {
     out.clear();
+    out.reserve(text.len() + REDACTED.len() * spans.len());
     let mut from = 0;
     for span in spans {
         out.push_str(text.get(from..span.start).unwrap_or_default());
@@ -195,228 +236,4 @@ fn replace(text: &str, spans: &[Range<usize>], out: &mut String) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::capture::Projection;
-    use crate::capture::shapes::SHAPES;
-    use crate::capture::testing::{FRAGMENTS, Rng, split};
-
-    fn lines(projection: &Projection, bytes: &[u8], sizes: &[usize]) -> Vec<String> {
-        let mut out = Vec::new();
-        split(projection, bytes, sizes, &mut out);
-        out
-    }
-
-    #[test]
-    fn every_shape_is_redacted_and_nothing_like_it_is() {
-        let projection = Projection::default();
-        for shape in SHAPES {
-            let (secret, redacted) = shape.positive;
-            assert_eq!(projection.text(secret), redacted, "{}", shape.name);
-            assert_eq!(projection.text(&format!("12:00 {secret}\n")), format!("12:00 {redacted}"), "{}", shape.name);
-            assert_eq!(projection.text(shape.negative), shape.negative, "{}", shape.name);
-        }
-    }
-
-    #[test]
-    fn a_name_gives_its_value_away_in_its_usual_spellings() {
-        let projection = Projection::default();
-        for (text, redacted) in [
-            ("PASSWORD=hunter2", "PASSWORD=[redacted]"),
-            ("password: hunter2!;x", "password: [redacted]"),
-            ("Password = \"a b\\\"c\" next", "Password = \"[redacted]\" next"),
-            ("{\"token\":\"abc\",\"user\":\"bob\"}", "{\"token\":\"[redacted]\",\"user\":\"bob\"}"),
-            (r#"{\"apiKey\": \"abc\", \"x\": 1}"#, r#"{\"apiKey\": \"[redacted]\", \"x\": 1}"#),
-            ("'client_secret': 'abc'", "'client_secret': '[redacted]'"),
-            ("https://h/?access_token=abc&user=bob", "https://h/?access_token=[redacted]&user=bob"),
-            ("Server=x;Pwd=abc;Db=y", "Server=x;Pwd=[redacted];Db=y"),
-            ("AWS_SECRET_ACCESS_KEY=ab/cd+ef", "AWS_SECRET_ACCESS_KEY=[redacted]"),
-            ("x-api-key: abc", "x-api-key: [redacted]"),
-            ("API_KEY => 'abc'", "API_KEY => '[redacted]'"),
-            ("os.environ[\"DB_PASS\"] = \"abc\"", "os.environ[\"DB_PASS\"] = \"[redacted]\""),
-            ("run --db-password abc --verbose", "run --db-password [redacted] --verbose"),
-            ("run --token=abc -v", "run --token=[redacted] -v"),
-            ("<password>abc d</password>", "<password>[redacted]</password>"),
-            ("secret='abc'\"'\"'def' x", "secret='[redacted] x"),
-            ("password=\"never closed", "password=\"[redacted]"),
-            ("DB_PASSWORD2=abc dbPass=abc", "DB_PASSWORD2=[redacted] dbPass=[redacted]"),
-            ("pässword password=pässword", "pässword password=[redacted]"),
-            ("Authorization: Digest username=\"x\", response=\"y\"", "Authorization: Digest [redacted]"),
-            ("-H 'Authorization: Bearer abc' https://h", "-H 'Authorization: Bearer [redacted]' https://h"),
-            ("\"authorization\":\"Basic abc\",\"x\":1", "\"authorization\":\"Basic [redacted]\",\"x\":1"),
-            ("postgres://u:p/w#x@h/db", "postgres://[redacted]@h/db"),
-            ("ssh://[::1]:22/@x http://@h", "ssh://[::1]:22/@x http://@h"),
-        ] {
-            assert_eq!(projection.text(text), redacted);
-            assert_eq!(projection.text(redacted), redacted);
-        }
-        for text in [
-            "bypass=1 compass: n PWD=/home passed=3",
-            "tokens: 5, max_tokens=10, tokenizer: x",
-            "secret_name: x",
-            "unexpected token",
-            "token::new()",
-            "password",
-            "password:",
-            "--token --verbose",
-            "monkey=1 key=2 keyboard: x",
-        ] {
-            assert_eq!(projection.text(text), text);
-        }
-    }
-
-    #[test]
-    fn registered_secrets_are_found_whole_in_colours_and_overlapping() {
-        let mut builder = Projection::builder();
-        for secret in [&b"correct horse"[..], b"horse battery\n", b"\xa9tail", b"tab\x1b[1mbed", "müde".as_bytes()] {
-            builder.secret(secret).expect("long enough");
-        }
-        let projection = builder.build().expect("few");
-        let shown = |text: &[u8]| lines(&projection, text, &[text.len()]).join("\n");
-        assert_eq!(shown(b"a correct horse battery b"), "a [redacted] b");
-        assert_eq!(shown(b"a corr\x1b[31mect ho\x1b[0mrse b"), "a [redacted] b");
-        assert_eq!(shown("a étail b".as_bytes()), "a [redacted] b", "its raw bytes are in the text");
-        assert_eq!(shown(b"a \xa9tail b"), "a [redacted] b");
-        assert_eq!(shown(b"a tabbed b tab\x1b[1mbed"), "a [redacted] b [redacted]");
-        assert_eq!(shown("mümüde".as_bytes()), "mü[redacted]");
-    }
-
-    #[test]
-    fn a_secret_of_several_lines_is_found_line_by_line() {
-        let projection = Projection::builder().secret("{\n  \"first part\",\n  \"second part\"\n}\n").expect("long").build().expect("few");
-        assert_eq!(projection.text("{\n  \"first part\",\n}\nx \"second part\" y"), "{\n  [redacted]\n}\nx [redacted] y");
-    }
-
-    #[test]
-    fn what_would_be_found_in_any_text_is_refused() {
-        for secret in [&b""[..], b"abc", b"abc\n", b"\n\n\n\n\n", b"ab\x1b[1m", b"a\nb\nc\nd"] {
-            let error = Projection::builder().secret(secret).expect_err("too short");
-            assert!(error.is_too_short() && error.to_string().starts_with("register a secret: "), "{error}");
-        }
-        let builder = format!("{:?}", Projection::builder().secret("abcd\r\n").expect("four bytes"));
-        assert!(!builder.contains("abcd") && !builder.contains("97"), "{builder}");
-    }
-
-    #[test]
-    fn without_redaction_nothing_is_replaced() {
-        let projection = Projection::builder().secret("abcd").expect("long").redact(false).build().expect("nothing");
-        assert!(!projection.redacts());
-        assert_eq!(projection.text("abcd token=x\x1b[1m"), "abcd token=x");
-    }
-
-    #[test]
-    fn the_length_limit_lets_no_part_of_a_secret_through() {
-        let secret = "S3CR3T-0123456789".repeat(3);
-        let projection = Projection::builder().secret(&secret).expect("long").build().expect("few");
-        let window = projection.window();
-        let shown = crate::limits::LINE - 128;
-        let around = |at: usize| at.saturating_sub(60)..at + 60;
-        for at in around(shown).chain(around(window - 8192)).chain(around(window)).step_by(13) {
-            for named in [secret.clone(), format!("token={secret}"), format!("ghp_{}", "x1".repeat(30))] {
-                let line = format!("{}{named}{}", "- ".repeat(at / 2), " -".repeat(window));
-                let out = lines(&projection, line.as_bytes(), &[1000]);
-                assert!(out.len() == 1 && out[0].len() <= crate::limits::LINE && out[0].ends_with("characters cut]"));
-                assert!(!out[0].contains("S3C") && !out[0].contains("x1x1"), "{at}");
-            }
-        }
-        // So many that the window shrinks to less than a line.
-        let many = format!("{secret} ").repeat(3000);
-        let out = lines(&projection, many.as_bytes(), &[999]);
-        assert!(!out[0].contains("S3C") && out[0].len() <= crate::limits::LINE, "{}", out[0]);
-    }
-
-    #[test]
-    fn a_secret_longer_than_a_line_leaves_nothing() {
-        let secret = (0..30_000).map(|n| format!("{n:x}")).collect::<String>();
-        let projection = Projection::builder().secret(&secret).expect("long").build().expect("few");
-        let out = lines(&projection, format!("a {secret} b\n").as_bytes(), &[777]);
-        assert_eq!(out, ["a [redacted] b"]);
-    }
-
-    /// Fragments with secrets among them, whole, in colours and in pieces.
-    #[test]
-    fn no_split_and_no_control_lets_a_secret_through_and_twice_is_once() {
-        const SECRETS: &[&str] = &["hunter2!", "word word", "foxes", "pa55 wörd", "[redact", "character", "2026"];
-        const GLUE: &[&[u8]] = &[
-            b"=",
-            b":",
-            b"\"",
-            b"'",
-            b"\\",
-            b"&",
-            b";",
-            b",",
-            b"//",
-            b"://",
-            b"@",
-            b"-",
-            b"_",
-            b".",
-            b"[redacted]",
-            b"[",
-            b"]",
-            b"<",
-            b">",
-            b"password",
-            b"_token",
-            b"--secret ",
-            b"Bearer ",
-            b"Basic ",
-            b"Authorization: ",
-            b"12",
-            b" ",
-        ];
-        let mut builder = Projection::builder();
-        for secret in SECRETS {
-            builder.secret(secret).expect("long");
-        }
-        let projection = builder.build().expect("few");
-        let shapes: Vec<&[u8]> = SHAPES.iter().flat_map(|shape| [shape.positive.0.as_bytes(), shape.negative.as_bytes()]).collect();
-        for seed in 1..400_u64 {
-            let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-            let mut bytes = Vec::new();
-            for _ in 0..rng.below(30) {
-                match rng.below(5) {
-                    0 => {
-                        let secret = rng.of(SECRETS).as_bytes();
-                        let (head, rest) = secret.split_at(rng.below(secret.len()));
-                        bytes.extend_from_slice(head);
-                        bytes.extend_from_slice([&b""[..], b"\x1b[7m", b"\0", b"x\x08"][rng.below(4)]);
-                        bytes.extend_from_slice(rest);
-                    }
-                    1 => bytes.extend_from_slice(rng.of(&shapes)),
-                    2 => {
-                        let shape = rng.of(&shapes);
-                        let from = rng.below(shape.len());
-                        bytes.extend_from_slice(&shape[from..from + rng.below(shape.len() - from + 1)]);
-                    }
-                    3 => bytes.extend_from_slice(rng.of(GLUE)),
-                    _ => bytes.extend_from_slice(rng.of(FRAGMENTS)),
-                }
-            }
-            let whole = lines(&projection, &bytes, &[bytes.len().max(1)]);
-            for sizes in [&[1][..], &[5, 2], &[64]] {
-                assert_eq!(lines(&projection, &bytes, sizes), whole, "{seed}");
-            }
-            let text = whole.iter().flat_map(|line| [line, "\n"]).collect::<String>();
-            assert_eq!(lines(&projection, text.as_bytes(), &[text.len().max(1)]), whole, "{seed}");
-            // What stands between the marks: two of the "secrets" are parts of marks.
-            for part in whole.iter().flat_map(|line| line.split(REDACTED)) {
-                assert!(!SECRETS.iter().any(|secret| part.contains(secret)), "{seed}: {part}");
-                assert!(!part.contains(|c: char| c.is_control() && c != '\t'));
-            }
-        }
-    }
-
-    #[test]
-    fn an_option_gives_away_the_argument_behind_it() {
-        let projection = Projection::default();
-        let shown = projection.command_line(["run", "--token", "abc", "--password", "--x", "-H", "Authorization: Basic abc", "K_TOKEN=x"]);
-        assert_eq!(
-            shown,
-            ["run", "--token", "[redacted]", "--password", "--x", "-H", "Authorization: Basic [redacted]", "K_TOKEN=[redacted]"]
-        );
-        assert_eq!(projection.command_line(["sh", "-c", "echo a\nexport TOKEN=b"]), ["sh", "-c", "echo a\nexport TOKEN=[redacted]"]);
-        assert_eq!(projection.command_line(["curl", "-u", "me:pw", "-u", "1:2", "h"]), ["curl", "-u", "[redacted]", "-u", "1:2", "h"]);
-    }
-}
+mod tests;

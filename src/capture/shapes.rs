@@ -107,13 +107,13 @@ pub(super) const SHAPES: &[Shape] = &[
         name: "name and value",
         find: Find::With(named::TRIGGERS, named::value),
         positive: ("db_password=hunter2 next", "db_password=[redacted] next"),
-        negative: "password_file=/run/x max_tokens=4096 broken: yes",
+        negative: "password_file=/run/x max_tokens=4096 broken: yes \"/etc/passwd\": No password: *** token: not found",
     },
     Shape {
         name: "authorization header",
         find: Find::With(&["uthorization", "UTHORIZATION"], named::authorization),
         positive: ("Authorization: Token abc", "Authorization: Token [redacted]"),
-        negative: "authorization failed",
+        negative: "authorization failed Authorization: none given",
     },
     Shape {
         name: "bearer",

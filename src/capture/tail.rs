@@ -128,7 +128,8 @@ fn context(projection: &Projection, captured: &Captured, oldest: u64, start: u64
 
 /// The offset of the last trigger of a private key in a range.
 fn last_marker(captured: &Captured, from: u64, to: u64) -> Option<u64> {
-    let finder = memmem::FinderRev::new(key::TRIGGER);
+    // Forwards in each block, since only that way has vector instructions: there may be megabytes of it.
+    let finder = memmem::Finder::new(key::TRIGGER);
     let mut at = to;
     // The beginning of what comes after the block, for a trigger that lies across.
     let mut after: Vec<u8> = Vec::new();
@@ -136,10 +137,10 @@ fn last_marker(captured: &Captured, from: u64, to: u64) -> Option<u64> {
         at -= bytes.len() as u64;
         let border = bytes.len().saturating_sub(key::TRIGGER.len());
         let across = [bytes.get(border..).unwrap_or_default(), &after].concat();
-        if let Some(n) = finder.rfind(&across) {
+        if let Some(n) = finder.find_iter(&across).last() {
             return Some(at + border as u64 + n as u64);
         }
-        if let Some(n) = finder.rfind(bytes) {
+        if let Some(n) = finder.find_iter(bytes).last() {
             return Some(at + n as u64);
         }
         after = bytes.get(..key::TRIGGER.len()).unwrap_or(bytes).to_vec();

@@ -2,9 +2,10 @@
 
 use super::block::Pool;
 use super::captured::Captured;
-use super::projection::Projection;
 use crate::limits::BLOCK;
 use crate::time::Ns;
+
+pub(super) use super::split::split;
 
 /// A small generator: the same numbers for the same seed.
 pub(super) struct Rng(pub(super) u64);
@@ -37,20 +38,6 @@ pub(super) fn captured(bytes: &[u8], keep: u64) -> Captured {
         spare = captured.store(&mut pool, room, spare, bytes.len(), Ns::ZERO);
     }
     captured
-}
-
-/// The streaming form over pieces of these sizes, in turn.
-pub(super) fn split(projection: &Projection, mut bytes: &[u8], sizes: &[usize], out: &mut Vec<String>) {
-    let mut lines = projection.lines();
-    for size in sizes.iter().cycle() {
-        if bytes.is_empty() {
-            break;
-        }
-        let (piece, rest) = bytes.split_at((*size).clamp(1, bytes.len()));
-        lines.push(piece, &mut |line: &str| out.push(line.to_owned()));
-        bytes = rest;
-    }
-    lines.finish(&mut |line: &str| out.push(line.to_owned()));
 }
 
 pub(super) const FRAGMENTS: &[&[u8]] = &[

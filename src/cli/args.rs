@@ -27,10 +27,15 @@ pub(crate) enum Verb {
 /// The page that surprises people least: statuses and units.
 const STATUSES: &str = "\
 Exit status: that of the command; 128+N if signal N ended it (INT and QUIT end lastwords the same way); 124 after \
---timeout; 123 if the command returned 0 and its background work did not finish; 125 if lastwords itself failed; \
+--timeout (unless the command had ended before with a status that is not 0: then that one); 123 if the command returned 0 \
+and its background work did not finish (not with --background report or ignore); 125 if lastwords itself failed; \
 126 if the command can't be executed; 127 if it isn't found.
 
-DUR is 500ms, 1s, 2m, 1h30m, 0 or infinite. Two pipes give up the order between stdout and stderr: --merge keeps it.";
+DUR is 500ms, 1.5s, 2m, 1h30m, 0 or infinite (--timeout takes no 0). Two pipes give up the order between stdout and stderr: \
+--merge keeps it.
+
+Environment: LASTWORDS_LOG=off|error|warn|info|debug|trace writes the library's own log to stderr (default: off). NO_COLOR \
+turns off the colours of --color auto.";
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
@@ -65,7 +70,7 @@ pub(crate) struct BoundArgs {
     /// From that signal to SIGKILL
     #[arg(long, value_name = "DUR", default_value = "2s", value_parser = duration::bound)]
     pub(crate) stop_grace: Bound,
-    /// Stop the run, and what it left, after this long
+    /// Stop the run, and what it left, after this long (not 0)
     #[arg(long, value_name = "DUR", value_parser = duration::limit)]
     pub(crate) timeout: Option<Bound>,
 }
@@ -74,10 +79,10 @@ pub(crate) struct BoundArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Background work")]
 pub(crate) struct WorkArgs {
-    /// What is done with it: wait for it, list and leave it, end it, or do not look
+    /// Wait for background work, list it and leave it running, end it without a wait, or do not look for any
     #[arg(long, value_name = "WAY", default_value = "wait")]
     pub(crate) background: BackgroundWay,
-    /// What is alive so long after the exit is background work, and no ordinary teardown
+    /// What is still alive so long after the exit is background work, and no longer ordinary teardown
     #[arg(long, value_name = "DUR", default_value = "2s", value_parser = duration::bound)]
     pub(crate) background_grace: Bound,
     /// How long it is waited for
@@ -86,7 +91,7 @@ pub(crate) struct WorkArgs {
     /// From TERM to SIGKILL for what outlives the wait
     #[arg(long, value_name = "DUR", default_value = "5s", value_parser = duration::bound)]
     pub(crate) terminate_grace: Bound,
-    /// Leave what outlives the wait running
+    /// Leave what outlives the wait running (not with --background terminate)
     #[arg(long)]
     pub(crate) keep_orphans: bool,
     /// What sees processes that have left the process group: group (nothing does), cookie, cgroup, or cgroup=DIR
@@ -156,7 +161,7 @@ pub(crate) struct SaidArgs {
     /// Lines of stderr in the report, the last ones
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub(crate) tail_lines: usize,
-    /// Bytes of each stream that are kept for it
+    /// Bytes of each stream that are kept for the report, the last ones
     #[arg(long, value_name = "N", default_value = "2MiB", value_parser = duration::size)]
     pub(crate) tail_bytes: u64,
     /// Write the last words, 4096 bytes of them at most, where Kubernetes reads them
@@ -165,7 +170,7 @@ pub(crate) struct SaidArgs {
     /// Redact the value of this variable in all that lastwords says (what is passed through stays as it is); repeatable
     #[arg(long, value_name = "NAME")]
     pub(crate) secret: Vec<OsString>,
-    /// Redact nothing; the report says so
+    /// Redact nothing; the report says so (not with --secret)
     #[arg(long, conflicts_with = "secret")]
     pub(crate) no_redact: bool,
     /// No summary, and nothing about the drain or background work; failures are still told
@@ -198,7 +203,7 @@ impl SaidArgs {
 
 /// Which of the kernel's ways are used.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Ways")]
+#[command(next_help_heading = "Kernel interfaces")]
 pub(crate) struct WayArgs {
     /// The poll set
     #[arg(long, value_name = "WAY", default_value = "auto")]

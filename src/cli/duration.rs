@@ -7,7 +7,7 @@ use std::time::Duration;
 const UNITS: [(&str, u64); 6] =
     [("d", 86_400_000_000_000), ("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
 
-/// Reads `500ms`, `1s`, `1h30m`, `0` or `infinite`.
+/// Reads `500ms`, `1.5s`, `1h30m`, `0` or `infinite`.
 pub(crate) fn bound(text: &str) -> Result<Bound, String> {
     if text == "infinite" { Ok(Bound::Never) } else { duration(text).map(Bound::After) }
 }
@@ -26,23 +26,30 @@ fn duration(text: &str) -> Result<Duration, String> {
     let mut nanos: u64 = 0;
     let mut units = UNITS.as_slice();
     while !rest.is_empty() {
-        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
         let (number, tail) = rest.split_at(digits);
         let letters = tail.len() - tail.trim_start_matches(|c: char| c.is_ascii_alphabetic()).len();
         let (unit, tail) = tail.split_at(letters);
         let place = units.iter().position(|(name, _)| *name == unit);
-        let (Ok(number), Some(place)) = (number.parse::<u64>(), place) else {
-            return Err("expected a duration such as 500ms, 1s, 1h30m, 0 or infinite".into());
+        let (Some((whole, billionths)), Some(place)) = (decimal(number), place) else {
+            return Err("expected a duration such as 500ms, 1.5s, 1h30m, 0 or infinite".into());
         };
         let (scale, shorter) = (units[place].1, &units[place + 1..]);
-        nanos = number
-            .checked_mul(scale)
-            .and_then(|n| nanos.checked_add(n))
-            .ok_or("longer than 584 years; infinite is another way to say so")?;
+        let wanted = u128::from(whole) * u128::from(scale) + u128::from(billionths) * u128::from(scale) / 1_000_000_000;
+        let sum = u64::try_from(wanted).ok().and_then(|wanted| nanos.checked_add(wanted));
+        nanos = sum.ok_or("longer than 584 years; infinite is another way to say so")?;
         units = shorter;
         rest = tail;
     }
     if text.is_empty() { Err("an empty duration".into()) } else { Ok(Duration::from_nanos(nanos)) }
+}
+
+/// `12` or `1.5`, as a whole number and billionths; at most nine digits after the point.
+fn decimal(text: &str) -> Option<(u64, u64)> {
+    let Some((whole, fraction)) = text.split_once('.') else { return Some((text.parse().ok()?, 0)) };
+    let missing = 9usize.checked_sub(fraction.len())?;
+    let billionths = fraction.parse::<u64>().ok()? * 10u64.pow(u32::try_from(missing).ok()?);
+    Some((whole.parse().ok()?, billionths))
 }
 
 /// Reads `65536`, `64KiB`, `2MiB` or `1GiB`.
@@ -95,13 +102,45 @@ mod tests {
         assert_eq!(bound("1d2h3m4s5ms6us"), Ok(Bound::After(Duration::from_micros(93_784_005_006))));
         assert_eq!(bound("0"), ms(0));
         assert_eq!(bound("0s"), ms(0));
+        assert_eq!(bound("1.5s"), ms(1500));
+        assert_eq!(bound("1m0.25s"), ms(60_250));
+        assert_eq!(bound("1.8ms"), Ok(Bound::After(Duration::from_micros(1800))));
+        assert_eq!(bound("0.000000001s"), Ok(Bound::After(Duration::from_nanos(1))));
         assert_eq!(bound("infinite"), Ok(Bound::Never));
     }
 
     #[test]
     fn what_is_no_duration_is_refused() {
-        for text in ["", "5", "s", "-1s", "1.5s", "30M", "1s1m", "1s1s", "1 s", " 1s", "99999999999999999999s", "999999d", "inf", "1s\n"] {
+        for text in [
+            "",
+            "5",
+            "s",
+            "-1s",
+            "1.5",
+            ".5s",
+            "1.s",
+            "1.2.3s",
+            ".s",
+            "1.0000000001s",
+            "30M",
+            "1s1m",
+            "1s1s",
+            "1 s",
+            " 1s",
+            "99999999999999999999s",
+            "999999d",
+            "inf",
+            "1s\n",
+        ] {
             assert!(bound(text).is_err(), "{text:?} was taken");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_can_be_said() {
+        for micros in [0, 84, 1500, 2_000_000, 2_540_000, 60_000_000, 5_400_000_000] {
+            let shown = show(Duration::from_micros(micros));
+            assert!(bound(&shown).is_ok_and(|read| read.duration().map(show).as_ref() == Some(&shown)), "{shown}");
         }
     }
 

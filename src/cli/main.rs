@@ -6,6 +6,7 @@ mod live;
 mod relay;
 mod report;
 mod run;
+mod show;
 mod signals;
 mod sink;
 mod status;

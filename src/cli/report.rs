@@ -27,8 +27,12 @@ pub(crate) fn check(path: &Path) -> io::Result<()> {
     if fs::metadata(path).is_ok_and(|there| there.is_dir()) {
         return Err(Errno::ISDIR.into());
     }
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if fs::metadata(parent)?.is_dir() { Ok(()) } else { Err(Errno::NOTDIR.into()) }
+    if fs::metadata(directory(path))?.is_dir() { Ok(()) } else { Err(Errno::NOTDIR.into()) }
+}
+
+/// Where a file of this name is.
+pub(crate) fn directory(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn replace(path: &Path, permissions: Option<fs::Permissions>, text: &str) -> io::Result<()> {

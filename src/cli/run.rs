@@ -1,9 +1,10 @@
 //! `lastwords run`: one command from its start to the end of lastwords.
 
-use super::args::{BackgroundWay, Color, RunArgs, StdinFrom};
+use super::args::{BackgroundWay, RunArgs, StdinFrom};
 use super::live::Live;
 use super::relay::Relay;
 use super::report;
+use super::show::{is_dumb, said, wants_colors};
 use super::signals::{self, Signals};
 use super::sink::Taken;
 use super::status::{self, Ending};
@@ -41,11 +42,8 @@ pub(crate) fn run(args: &RunArgs) -> Ending {
         Ok(projection) => projection,
         Err(what) => return failed(relay, what),
     };
-    if let Some(path) = args.said.report.as_deref().filter(|path| path.as_os_str() != report::STDOUT)
-        && let Err(e) = report::check(path)
-    {
-        let what = projection.text(&format!("failed to write the report to {path:?}: {}", said(&e)));
-        return failed(relay, what);
+    if let Err(what) = check_places(args) {
+        return failed(relay, projection.text(&what));
     }
     match drive(args, &projection, &mut relay) {
         Ok(done) => finish(args, &projection, relay, done, colors),
@@ -53,7 +51,18 @@ pub(crate) fn run(args: &RunArgs) -> Ending {
     }
 }
 
-/// io_uring was asked for, and is not to be had.
+/// Whether there is a place for what is to be written at the end: a long run should not end without one.
+fn check_places(args: &RunArgs) -> Result<(), String> {
+    if let Some(path) = args.said.report.as_deref().filter(|path| path.as_os_str() != report::STDOUT) {
+        report::check(path).map_err(|e| format!("failed to write the report to {path:?}: {}", said(&e)))?;
+    }
+    match &args.said.termination_log {
+        Some(path) => termination::check(path).map_err(|e| format!("failed to write the last words to {path:?}: {}", said(&e))),
+        None => Ok(()),
+    }
+}
+
+/// io_uring was asked for, and is not there.
 fn other_backend(args: &RunArgs, reactor: &Reactor) -> Option<Line> {
     let caps = reactor.caps();
     let missed = BackendChoice::from(args.ways.backend) == BackendChoice::Uring && caps.backend != Backend::Uring;
@@ -377,7 +386,7 @@ impl Run<'_> {
     fn take_events(&mut self) -> Option<Box<Report>> {
         let mut closed = None;
         while let Some(event) = self.reactor.next_event() {
-            let after = on_event(event, self.args, self.relay, &mut self.terminal, &mut self.live);
+            let after = on_event(event, self.args, self.relay, &mut self.terminal, (&mut self.live, self.stop.deadline));
             match after {
                 After::Nothing => {}
                 After::Hold(stream) => {
@@ -393,7 +402,14 @@ impl Run<'_> {
     }
 }
 
-fn on_event(event: Event<'_>, args: &RunArgs, relay: &mut Relay, terminal: &mut Option<Terminal>, live: &mut Waiting) -> After {
+/// `live` comes with the time at which the run limit ends the wait.
+fn on_event(
+    event: Event<'_>,
+    args: &RunArgs,
+    relay: &mut Relay,
+    terminal: &mut Option<Terminal>,
+    (live, limit): (&mut Waiting, Option<Instant>),
+) -> After {
     match event {
         Event::Output { stream, bytes, .. } => match relay.pass(stream, bytes) {
             Taken::All => After::Nothing,
@@ -409,7 +425,7 @@ fn on_event(event: Event<'_>, args: &RunArgs, relay: &mut Relay, terminal: &mut 
         Event::BackgroundWait { survivors, .. } => {
             // What is ended at once is told of when it has ended.
             if args.work.background == BackgroundWay::Wait {
-                let begun = Live::begin(Instant::now(), survivors, args.work.background_wait.duration());
+                let begun = Live::begin(Instant::now(), survivors, args.work.background_wait.duration(), limit);
                 *live = match (args.said.quiet, relay.is_terminal() && !is_dumb()) {
                     (true, _) => Waiting::Silently,
                     (false, true) => Waiting::Live(begun),
@@ -474,22 +490,4 @@ fn finish(args: &RunArgs, projection: &Projection, mut relay: Relay, done: Done,
 fn write_report(path: &Path, report: &Report, relay: &mut Relay) -> io::Result<()> {
     let json = serde_json::to_string(report).map_err(io::Error::other)?;
     if path.as_os_str() == report::STDOUT { relay.line_on_stdout(&json) } else { report::write(path, &json) }
-}
-
-/// With the errno's name, where there is one.
-fn said(e: &io::Error) -> String {
-    if e.raw_os_error().is_some() { lastwords::Errno::from(e).to_string() } else { e.to_string() }
-}
-
-fn wants_colors(color: Color, terminal: bool) -> bool {
-    match color {
-        Color::Always => true,
-        Color::Never => false,
-        Color::Auto => terminal && !is_dumb() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
-    }
-}
-
-/// A terminal that knows no control sequences.
-fn is_dumb() -> bool {
-    std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb")
 }

@@ -1,10 +1,12 @@
 //! What lastwords says on stderr once the command is over.
 
 use super::duration::show;
-use lastwords::{DrainReport, EndedBy, Outcome, Report, Settled, SettledAs, Stream, StreamEnd, Survivor, Verdict};
+use lastwords::{DrainReport, EndedBy, Outcome, Report, Settled, SettledAs, StopReason, Stream, StreamEnd, Survivor, Verdict};
 
 /// How many processes are named; the rest is counted.
 const NAMED: usize = 5;
+/// What the line begins with that names who stays.
+const STUCK: &str = "stuck: ";
 
 /// How grave a line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +59,9 @@ pub(crate) fn lines(report: &Report) -> Vec<Line> {
     lines.extend(report.drain.as_ref().and_then(drain));
     lines.extend(stuck(report));
     if let Some(work) = &report.background {
-        lines.extend(background(work));
+        // Who stays is named once, with the reason.
+        let is_named = work.state == SettledAs::Stuck && lines.iter().any(|line| line.text.starts_with(STUCK));
+        lines.extend(background(report, work).filter(|_| !is_named));
         lines.extend(held(report, work));
     }
     lines
@@ -113,17 +117,25 @@ fn bound(bound: lastwords::Bound) -> String {
 fn stuck(report: &Report) -> Option<Line> {
     let stop = report.stop.as_ref().filter(|stop| !stop.stuck.is_empty())?;
     let why = if stop.denied { "may not be signalled" } else { "did not end by SIGKILL" };
-    Some(Line::failure(format!("stuck: {} {why}", names(&stop.stuck))))
+    Some(Line::failure(format!("{STUCK}{} {why}", names(&stop.stuck))))
 }
 
 /// What became of background work.
-fn background(work: &Settled) -> Option<Line> {
+fn background(report: &Report, work: &Settled) -> Option<Line> {
     let (who, waited) = (names(&work.processes), show(work.waited));
     Some(match work.state {
         // Ended by a stop before anybody was listed: that is the stop's affair.
         SettledAs::Finished | SettledAs::Terminated if work.processes.is_empty() => return None,
         SettledAs::Finished => Line::fine(format!("background work finished {waited} after the exit: {who}")),
-        SettledAs::Terminated => Line::warning(format!("background work was terminated {waited} after the exit: {who}")),
+        // The stop came before the exit: nothing was left but by its own ladder, and these did not go by its first signal.
+        SettledAs::Terminated if matches!(report.outcome, Some(Outcome::Stopped | Outcome::TimedOut)) => {
+            Line::warning(format!("SIGKILL was needed for {who}"))
+        }
+        SettledAs::Terminated => {
+            let limit = report.stop.as_ref().is_some_and(|stop| stop.reason == StopReason::Timeout);
+            let why = if limit { " (time limit)" } else { "" };
+            Line::warning(format!("background work was terminated {waited} after the exit{why}: {who}"))
+        }
         SettledAs::Kept | SettledAs::Reported => Line::warning(format!("background work is left running: {who}")),
         SettledAs::Stuck => Line::failure(format!("background work could not be ended: {who}")),
         _ => return None,
@@ -173,4 +185,45 @@ fn plain(text: &str) -> String {
 /// Characters that change how others are shown: bidirectional controls, line and paragraph separators.
 fn is_format(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lastwords::sim::SimOptions;
+    use lastwords::{BackgroundPolicy, Command, Event, Reactor, StopPolicy};
+    use std::time::Duration;
+
+    /// What is said of a job that is stopped after a second.
+    fn said(script: &str) -> Vec<String> {
+        let mut reactor = Reactor::simulated(SimOptions::default());
+        let mut command = Command::new("job");
+        command.arg(script).run_limit(Duration::from_secs(1)).stop(StopPolicy::default().grace(Duration::from_millis(100)));
+        command.background(BackgroundPolicy::default().grace(Duration::from_millis(200)));
+        reactor.start(&command).expect("it starts");
+        let mut said = Vec::new();
+        while let Some(event) = reactor.wait_event(None).expect("a turn") {
+            if let Event::Closed { report, .. } = event {
+                said = lines(&report).into_iter().map(|line| line.text).collect();
+            }
+        }
+        said
+    }
+
+    #[test]
+    fn who_stays_is_named_once_with_the_reason() {
+        assert_eq!(said("user 7; sleep forever"), ["job has not ended", "stuck: job (pid 1000) may not be signalled"]);
+        assert_eq!(said("unkillable"), ["job has not ended", "stuck: job (pid 1000) did not end by SIGKILL"]);
+        let left = said("fork { name \"left\"; close stdout; close stderr; user 7; sleep forever }; exit 0");
+        assert_eq!(left[1..], ["stuck: left (pid 1001) may not be signalled"], "{left:?}");
+    }
+
+    #[test]
+    fn what_the_time_limit_ended_is_background_work_only_if_the_leader_was_gone_before() {
+        let deaf = said("fork { name \"deaf\"; ignore TERM; sleep forever }; sleep forever");
+        assert_eq!(deaf[1..], ["SIGKILL was needed for deaf (pid 1001)"], "{deaf:?}");
+        let left = said("fork { name \"left\"; close stdout; close stderr; sleep forever }; exit 0");
+        let [_, work] = left.as_slice() else { panic!("{left:?}") };
+        assert!(work.starts_with("background work was terminated ") && work.ends_with(" (time limit): left (pid 1001)"), "{work}");
+    }
 }

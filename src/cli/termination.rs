@@ -1,12 +1,24 @@
 //! The last words where Kubernetes reads them: a file that it has mounted, whose end becomes the container's termination message.
 
+use super::report;
 use lastwords::Report;
+use rustix::fs::{Access, access};
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::Path;
 
 /// The most that Kubernetes takes (terminationMessagePath).
 const MOST: usize = 4096;
+
+/// Whether they could be written, as far as that can be told before the run.
+pub(crate) fn check(path: &Path) -> io::Result<()> {
+    report::check(path)?;
+    match access(path, Access::WRITE_OK) {
+        // It is made when it is written.
+        Err(rustix::io::Errno::NOENT) => Ok(access(report::directory(path), Access::WRITE_OK | Access::EXEC_OK)?),
+        there => Ok(there?),
+    }
+}
 
 /// Writes them in place: a file that is renamed over a mounted one would not be seen.
 pub(crate) fn write(path: &Path, report: &Report) -> io::Result<()> {

@@ -12,6 +12,14 @@ macro_rules! errnos {
                 $(if self.0 == libc::$name { return Some(stringify!($name)); })*
                 None
             }
+
+            /// The one of this name.
+            pub fn from_name(name: &str) -> Option<Errno> {
+                match name {
+                    $(stringify!($name) => Some(Errno(libc::$name)),)*
+                    _ => None,
+                }
+            }
         }
     };
 }
@@ -83,5 +91,6 @@ mod tests {
     fn an_errno_says_its_text_and_its_name() {
         assert_eq!(Errno(libc::ENOENT).to_string(), "No such file or directory (ENOENT)");
         assert_eq!(format!("{:?}", Errno(4095)), "errno 4095");
+        assert_eq!((Errno::from_name("EMFILE"), Errno::from_name("EWHAT")), (Some(Errno(libc::EMFILE)), None));
     }
 }

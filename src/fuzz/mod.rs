@@ -12,7 +12,7 @@ mod wheel;
 pub use ordering::ordering;
 pub use ring::ring;
 pub use sanitize::sanitize;
-pub use spawn_spec::spawn_spec;
+pub use spawn_spec::{prepares, spawn_spec};
 pub use wheel::wheel;
 
 /// A target's body.

@@ -2,6 +2,7 @@
 
 use super::Bytes;
 use crate::capture::Projection;
+use crate::capture::split::split;
 
 /// What is registered in every run.
 const SECRETS: [&str; 3] = ["hunter2-swordfish", "pass\u{e9}word", "0xDEADBEEF/42"];
@@ -23,9 +24,13 @@ pub fn sanitize(input: &[u8]) {
             byte => text.push(byte),
         }
     }
+    // Several times over: lines are searched in batches, and some batch is to be full.
+    let text = text.repeat(sizes[0] % 5 + 1);
     let whole = lines(&projection, &text, &[text.len().max(1)]);
     assert_eq!(whole, lines(&projection, &text, &sizes), "another split, other lines");
     assert_eq!(whole, lines(&projection, &text, &[1]), "byte by byte, other lines");
+    let line_by_line: Vec<usize> = text.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::len).collect();
+    assert_eq!(whole, lines(&projection, &text, &line_by_line), "line by line, other lines");
     for line in &whole {
         assert!(!line.chars().any(|c| c.is_control() && c != '\t'), "a control character: {line:?}");
         for secret in SECRETS.iter().filter(|_| !bare) {
@@ -56,17 +61,8 @@ fn projection(bare: bool) -> Projection {
     builder.build().expect("a projection")
 }
 
-fn lines(projection: &Projection, mut bytes: &[u8], sizes: &[usize]) -> Vec<String> {
+fn lines(projection: &Projection, bytes: &[u8], sizes: &[usize]) -> Vec<String> {
     let mut out = Vec::new();
-    let mut lines = projection.lines();
-    for size in sizes.iter().cycle() {
-        if bytes.is_empty() {
-            break;
-        }
-        let (piece, rest) = bytes.split_at((*size).clamp(1, bytes.len()));
-        lines.push(piece, &mut |line: &str| out.push(line.to_owned()));
-        bytes = rest;
-    }
-    lines.finish(&mut |line: &str| out.push(line.to_owned()));
+    split(projection, bytes, sizes, &mut out);
     out
 }

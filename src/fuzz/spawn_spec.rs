@@ -29,6 +29,11 @@ const PIECES: [&str; 12] = [
     "unkillable; ",
 ];
 
+/// What Linux would be given for this command is made, and thrown away: for the bench. False if it was refused.
+pub fn prepares(command: &Command) -> bool {
+    spawn::try_prepare(command.plan()).is_ok()
+}
+
 /// No panic, no error without a step, no process, pipe or table entry left; what Linux would be given is prepared as well.
 pub fn spawn_spec(input: &[u8]) {
     let mut from = Bytes(input);

@@ -15,12 +15,22 @@ use std::time::Duration;
 /// From a state to a state, as the host sees them.
 pub type Edge = (&'static str, &'static str);
 
+/// Whom a generation's containment can see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sight {
+    /// Its group.
+    Group,
+    /// All who descend from its leader.
+    Family,
+}
+
 /// One generation.
 #[derive(Debug)]
 struct Seen {
     pid: u32,
     birth: u64,
     pipes: [Option<PipeId>; 2],
+    sight: Sight,
     /// What it exits with by itself, and whether it did so before anybody could have stopped it.
     code: i32,
     by_itself: bool,
@@ -64,6 +74,7 @@ impl Watch {
             pid,
             birth: process.birth,
             pipes: [pipe(1), pipe(2)],
+            sight: if process.cookie.is_some() || process.cgroup.is_some() { Sight::Family } else { Sight::Group },
             code,
             by_itself: false,
             state: "Spawning",
@@ -169,7 +180,7 @@ impl Watch {
                 self.walk(generation, "Closed");
                 return Some((generation, (**report).clone()));
             }
-            Event::Output { bytes, .. } => assert!(!bytes.is_empty(), "{told}"),
+            Event::Output { bytes, late, .. } => assert!(!bytes.is_empty() && (!late || seen.verdict.is_some()), "{event:?}: {told}"),
         }
         None
     }
@@ -233,7 +244,7 @@ impl Watch {
             assert!(stdout.bytes - stdout.late >= seen.leader_wrote, "the leader's bytes came before the verdict: {told}");
         }
         self.outcome(seen, report, &told);
-        let ours = |p: &&Process| p.pgid == seen.pid && p.family == seen.birth && !p.is_zombie();
+        let ours = |p: &&Process| (seen.sight == Sight::Family || p.pgid == seen.pid) && p.family == seen.birth && !p.is_zombie();
         let left: Vec<u32> = sim.world().processes().filter(ours).map(|p| p.pid).collect();
         let signalled = sim.log().iter().any(|entry| matches!(entry.what, Happened::Signalled(pid, _) if pid >= seen.pid));
         match report.background.as_ref().map(|b| b.state) {
@@ -274,6 +285,7 @@ impl Watch {
         let sim = reactor.kernel_mut();
         assert_eq!(sim.violations(), [], "{told}");
         assert_eq!(sim.generations(), 0, "{told}");
+        assert_eq!(sim.world().cgroups().count(), 0, "cgroups are left: {told}");
         let children: Vec<u32> = sim.world().processes().filter(|p| p.ppid == HOST && !let_go.contains(&p.pid)).map(|p| p.pid).collect();
         assert!(children.is_empty(), "{children:?} were not reaped: {told}");
         let open: Vec<PipeId> = sim.world().pipes().filter(|(_, p)| p.host != HostEnd::Closed).map(|(id, _)| id).collect();

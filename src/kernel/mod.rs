@@ -154,6 +154,8 @@ pub struct Born<Raw> {
     pub stdout: Option<Raw>,
     /// The read end of a stderr that the host wants to own.
     pub stderr: Option<Raw>,
+    /// Capacities of the captured streams' pipes in bytes, where one was asked for: what was had.
+    pub capacities: [Option<u32>; 2],
     /// The wall clock at the clone.
     pub started_at: SystemTime,
 }
@@ -253,6 +255,19 @@ pub enum Signalled {
     NoWay,
 }
 
+impl Signalled {
+    /// What two ways that were both gone have come to: the best of it.
+    #[must_use]
+    pub const fn and(self, other: Signalled) -> Signalled {
+        match (self, other) {
+            (Signalled::Sent, _) | (_, Signalled::Sent) => Signalled::Sent,
+            (Signalled::Denied, _) | (_, Signalled::Denied) => Signalled::Denied,
+            (Signalled::NoWay, _) | (_, Signalled::NoWay) => Signalled::NoWay,
+            (Signalled::Empty, Signalled::Empty) => Signalled::Empty,
+        }
+    }
+}
+
 /// The answer to [`Kernel::probe`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Probe {
@@ -287,6 +302,9 @@ pub struct Scan {
     pub budget: usize,
     /// What this slice found. Emptied by the caller.
     pub found: Vec<Found>,
+    /// Generations of which members may have been missed, though not of the others: somebody's environment could not be read just now.
+    /// Emptied by the caller.
+    pub doubtful: Vec<Token>,
 }
 
 /// Something that a scan found.
@@ -305,8 +323,10 @@ pub enum ScanStep {
     More,
     /// One pass over all processes has ended.
     Done {
-        /// Nothing was refused or missed.
-        complete: bool,
+        /// No member can have been refused or missed, but of those generations that are [`Scan::doubtful`].
+        members: bool,
+        /// No holder can have been refused or missed.
+        holders: bool,
     },
 }
 
@@ -341,6 +361,19 @@ impl<Raw> Default for Released<Raw> {
     fn default() -> Self {
         Released { pid: 0, pidfd: None, stdin: None, stdout: None, stderr: None }
     }
+}
+
+/// What becomes of descendants whose parent has ended (PR_SET_CHILD_SUBREAPER).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Orphans {
+    /// They are process 1's, or some other subreaper's.
+    #[default]
+    Leave,
+    /// This process inherits them; those that are found to be members are reaped when they end.
+    Inherit,
+    /// The same, and all children that this process has, or is given, belong to the loop: they are reaped, whoever they are, and
+    /// count as members of what is contained by a cookie.
+    Adopt,
 }
 
 /// Wakes a loop that sleeps.

@@ -11,7 +11,7 @@ use super::streams::Streams;
 use super::{Effect, Happening, Timer};
 use crate::kernel::ExitInfo;
 use crate::time::Ns;
-use crate::words::{Holder, Outcome, Stream};
+use crate::words::{Exit, Holder, Outcome, Stream};
 
 /// The answer to [`Effect::FindHolders`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -27,13 +27,13 @@ pub(super) struct Drain {
     pub(super) streams: Streams,
     /// A sweep is under way: there is never more than one.
     pub(super) sweeping: bool,
-    pub(super) exit: Option<ExitInfo>,
+    pub(super) exit: Option<Exit>,
     pub(super) exit_at: Ns,
     pub(super) verdict_at: Ns,
     /// Which streams were open then: stdout, stderr.
     left_open: [bool; 2],
     pub(super) outcome: Option<Outcome>,
-    pub(super) found: Option<Found>,
+    pub(super) found: Option<Box<Found>>,
 }
 
 impl Drain {
@@ -76,7 +76,7 @@ impl Drain {
     }
 
     pub(super) fn exit(&mut self, step: &mut Step<'_>, info: ExitInfo, stop: &Stop) {
-        self.exit = Some(info);
+        self.exit = Some(info.exit);
         self.exit_at = step.now;
         self.streams.exited(step.now);
         self.outcome = Some(outcome(&info, stop));
@@ -86,7 +86,7 @@ impl Drain {
 
     pub(super) fn fail(&mut self, step: &mut Step<'_>, info: ExitInfo) {
         self.phase = Phase::Failed;
-        self.exit = Some(info);
+        self.exit = Some(info.exit);
         self.exit_at = step.now;
         step.fact(Fact::SpawnFailed);
     }
@@ -221,8 +221,8 @@ impl Drain {
         &self.streams
     }
 
-    pub(super) fn exit_info(&self) -> Option<&ExitInfo> {
-        self.exit.as_ref()
+    pub(super) fn leaders_exit(&self) -> Option<Exit> {
+        self.exit
     }
 
     pub(super) fn exit_at(&self) -> Ns {
@@ -281,7 +281,8 @@ impl Drain {
             policy,
             waited: self.verdict_at.since(self.exit_at).to_duration(),
             holders: self.found.as_ref().map_or_else(Vec::new, |found| found.list.clone()),
-            holders_complete: self.found.as_ref().is_none_or(|found| found.complete),
+            // Without a verdict nobody was looked for.
+            holders_complete: self.found.as_ref().map_or(verdict == Verdict::Drained, |found| found.complete),
             open: Stream::ALL.into_iter().filter(|stream| self.left_open[stream.index()]).collect(),
         })
     }

@@ -284,7 +284,7 @@ impl Drain {
                 if self.found.is_some() {
                     step.impossible("holders were asked for once");
                 } else {
-                    self.found = Some(Found { list: list.to_vec(), complete });
+                    self.found = Some(Box::new(Found { list: list.to_vec(), complete }));
                     step.tell(Happening::Drained { warn: matches!(by, EndedBy::Idle | EndedBy::Limit) });
                 }
             }
@@ -455,6 +455,7 @@ mod tests {
             let outcome = if limit { Outcome::TimedOut } else { Outcome::Unknown };
             assert_eq!((rig.life.state(), rig.life.outcome()), (State::Unfinished, Some(outcome)));
             assert_eq!(rig.life.stop_report().map(|report| report.stuck.len()), Some(1));
+            assert_eq!(rig.life.drain_report().map(|report| report.holders_complete), Some(false), "nobody was looked for");
         }
     }
 

@@ -1,6 +1,7 @@
 //! Is anything left in the group, and who: the only machine that knows what *is* left. Stop and settle say what is *wanted*.
 
 use super::heard::GroupWord as Heard;
+use super::list::List;
 use super::step::{Fact, Step, Word};
 use super::stop::Stop;
 use super::{Effect, Timer};
@@ -56,19 +57,21 @@ const _: () = assert!(limits::GROUP_LOOK[0].as_millis() << LOOKS >= limits::GROU
 pub(super) struct Group {
     phase: Phase,
     /// The newest list that was not empty.
-    members: Vec<Member>,
+    members: List,
     /// The leader's number: it may be on a list, but its end is not background work. 0: nobody's.
     leader: u32,
     /// Watches were asked for, and not given up since.
     has_watches: bool,
     /// How often it was looked at for want of a watch.
     looks: u8,
+    /// The last list had nobody on it, and was not complete: a look of the same kind at once would say no more.
+    is_hidden: bool,
 }
 
 impl Group {
     /// A leader that has just been made.
     pub(super) fn new() -> Group {
-        Group { phase: Phase::Lead, members: Vec::new(), leader: 0, has_watches: false, looks: 0 }
+        Group { phase: Phase::Lead, members: List::new(), leader: 0, has_watches: false, looks: 0, is_hidden: false }
     }
 
     /// Says which number is the leader's.
@@ -132,6 +135,10 @@ impl Group {
     fn ask(&mut self, step: &mut Step<'_>, heard: Heard<'_>, watched: u16) {
         match heard {
             Heard::Probed(Probe::Empty) => self.found_empty(step),
+            Heard::Probed(Probe::Cannot) if self.is_hidden => {
+                self.phase = Phase::Watching { watched: 0 };
+                self.look_later(step);
+            }
             Heard::Probed(answer @ (Probe::Alive | Probe::Cannot)) => {
                 if watched > 0 {
                     // Whoever is watched and was not seen to end lives.
@@ -145,7 +152,10 @@ impl Group {
             }
             Heard::MemberGone => self.phase = Phase::Ask { watched: watched.saturating_sub(1) },
             // A list is needed: what is watched already does not do.
-            Heard::WatchFailed | Heard::List => self.phase = Phase::Ask { watched: 0 },
+            Heard::WatchFailed | Heard::List => {
+                self.is_hidden = false;
+                self.phase = Phase::Ask { watched: 0 };
+            }
             Heard::Want | Heard::NobodySignalled | Heard::CgroupChanged | Heard::SpawnFailed => {}
             Heard::LeaderEnded | Heard::Members(..) | Heard::LookDue => step.impossible("a probe is under way, no scan and no look"),
         }
@@ -156,6 +166,7 @@ impl Group {
             Heard::Members([], true) => self.found_empty(step),
             Heard::Members(list, _) => {
                 self.note(list);
+                self.is_hidden = list.is_empty();
                 self.phase = Phase::Watching { watched: u16::try_from(list.len().min(limits::WATCHED)).unwrap_or(0) };
                 if list.is_empty() {
                     // Hidden from us, or too quick: nobody to watch.
@@ -176,8 +187,13 @@ impl Group {
     fn watching(&mut self, step: &mut Step<'_>, heard: Heard<'_>, watched: u16) {
         match heard {
             Heard::MemberGone => self.probe(step, watched.saturating_sub(1)),
+            // A cgroup's own answer is certain.
             Heard::CgroupChanged => self.probe(step, watched),
-            Heard::NobodySignalled | Heard::LookDue => self.probe(step, 0),
+            Heard::NobodySignalled => self.probe(step, 0),
+            Heard::LookDue => {
+                self.is_hidden = false;
+                self.probe(step, 0);
+            }
             Heard::WatchFailed => self.look_later(step),
             Heard::List => {
                 step.cancel(Timer::GroupLook);
@@ -223,8 +239,7 @@ impl Group {
 
     fn note(&mut self, list: &[Member]) {
         if !list.is_empty() {
-            self.members.clear();
-            self.members.extend_from_slice(list);
+            self.members.replace(list);
         }
     }
 
@@ -269,12 +284,12 @@ impl Group {
     }
 
     pub(super) fn members(&self) -> &[Member] {
-        &self.members
+        self.members.as_slice()
     }
 
     /// The members without the leader.
     pub(super) fn others(&self) -> impl Iterator<Item = &Member> {
-        self.members.iter().filter(|member| member.who.pid != self.leader)
+        self.members.as_slice().iter().filter(|member| member.who.pid != self.leader)
     }
 }
 
@@ -434,6 +449,21 @@ mod tests {
         assert_eq!(rig.feed(Input::Probed(Probe::Alive)), [Effect::Scan]);
         let effects = rig.feed(Input::Members(&[member(2)], true));
         assert_eq!(effects, [Effect::Watch, Effect::Signal(Signal::KILL)]);
+    }
+
+    #[test]
+    fn a_signal_that_meets_nobody_does_not_repeat_at_once_a_look_that_could_not_tell() {
+        let mut rig = scanning();
+        let _ = rig.feed(Input::Kill(StopReason::Request));
+        let effects = rig.feed(Input::Members(&[], false));
+        assert!(effects.contains(&Effect::Signal(Signal::KILL)));
+        assert_eq!(rig.feed(Input::Signalled(Signalled::Empty)), [Effect::Cancel(Timer::GroupLook), Effect::Probe]);
+        // Only a look could tell, and it has just been taken: the next one has its time.
+        let effects = rig.feed(Input::Probed(Probe::Cannot));
+        assert!(matches!(effects[..], [Effect::Arm(Timer::GroupLook, _)]), "{effects:?}");
+        assert_eq!(rig.due(Timer::GroupLook), [Effect::Probe]);
+        assert_eq!(rig.feed(Input::Probed(Probe::Cannot)), [Effect::Scan]);
+        assert!(rig.feed(Input::Members(&[], true)).contains(&Effect::Cancel(Timer::StuckAfter)));
     }
 
     #[test]

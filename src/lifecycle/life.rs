@@ -10,6 +10,7 @@ use super::stop::Stop;
 use super::{Effect, Effects, Happening, Input, Timer};
 use crate::kernel::{Keep, Release};
 use crate::time::Ns;
+use std::sync::Arc;
 
 /// stdin, as far as closing depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,12 +27,29 @@ pub(super) enum Told {
     Closed,
 }
 
-/// What does not change.
+/// What does not change, and what all runs of one command share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Given {
+pub struct Given {
     pub(super) policy: Policy,
     /// The kernel can signal and ask a group through the leader's pidfd (`Caps::group_signal`).
     pub(super) group_signal: bool,
+}
+
+impl Given {
+    /// A policy, and `Caps::group_signal` of the kernel.
+    pub fn new(policy: Policy, group_signal: bool) -> Given {
+        Given { policy: Policy { background: policy.background.resolve(), ..policy }, group_signal }
+    }
+
+    /// The policy, with nothing left unsaid.
+    pub const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// `Caps::group_signal` of the kernel.
+    pub const fn group_signal(&self) -> bool {
+        self.group_signal
+    }
 }
 
 /// The life of one generation: pure, and driven by whoever owns it.
@@ -49,7 +67,7 @@ pub(super) struct Given {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Life {
-    pub(super) given: Given,
+    pub(super) given: Arc<Given>,
     pub(super) drain: Drain,
     pub(super) group: Group,
     pub(super) stop: Stop,
@@ -66,8 +84,13 @@ impl Life {
     /// A process that has just been made. `captured`: stdout, stderr. `feeds_stdin`: the loop writes its stdin.
     /// `group_signal`: `Caps::group_signal`.
     pub fn new(policy: Policy, captured: [bool; 2], feeds_stdin: bool, group_signal: bool) -> Life {
+        Life::sharing(Arc::new(Given::new(policy, group_signal)), captured, feeds_stdin)
+    }
+
+    /// The same, with what it shares with other runs.
+    pub fn sharing(given: Arc<Given>, captured: [bool; 2], feeds_stdin: bool) -> Life {
         Life {
-            given: Given { policy: Policy { background: policy.background.resolve(), ..policy }, group_signal },
+            given,
             drain: Drain::new(captured),
             group: Group::new(),
             stop: Stop::new(),
@@ -188,7 +211,7 @@ impl Life {
             }
             let open = life.drain.streams().any_open();
             let linger = left_running && open;
-            if open && !linger && !swept && life.drain.exit_info().is_some() {
+            if open && !linger && !swept && life.drain.leaders_exit().is_some() {
                 // Work that was waited for may have said something since: one last read, whose end closes.
                 life.drain.sweep(step);
                 return;

@@ -20,6 +20,7 @@ mod generation;
 mod group;
 mod heard;
 mod life;
+mod list;
 mod names;
 pub mod policy;
 mod query;
@@ -34,7 +35,7 @@ mod streams;
 #[cfg(test)]
 mod rig;
 
-pub use life::Life;
+pub use life::{Given, Life};
 pub use query::{Ladder, State};
 
 use crate::kernel::{ExitInfo, Member, Probe, Release, Signalled};

@@ -1,12 +1,13 @@
 //! What is asked of a life: where it is, what it needs, and what the report says.
 
 use super::life::{Life, Told};
+use super::policy::StopPolicy;
 use super::report::{ContainedBy, DrainReport, Settled, SettledAs, StopReport, StreamEnd};
 use super::{Timer, generation, group, settle, stop};
 use crate::error::DetachError;
-use crate::kernel::{ExitInfo, Keep, Member};
+use crate::kernel::{Keep, Member};
 use crate::time::Ns;
-use crate::words::{Outcome, Stream};
+use crate::words::{Exit, Outcome, Stream};
 
 /// Where a generation is, in the words of the documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,6 +59,11 @@ impl Life {
             generation::Phase::Unfinished => State::Unfinished,
             generation::Phase::Gone => State::Gone,
         }
+    }
+
+    /// How it is stopped when nothing else is said.
+    pub fn stop_policy(&self) -> StopPolicy {
+        self.given.policy.stop
     }
 
     /// What the leader is to be collected with, now. It is kept as a zombie only where its number is the one safe way to the
@@ -128,7 +134,7 @@ impl Life {
 
     /// The leader's exit was seen.
     pub fn exit_seen(&self) -> bool {
-        self.drain.exit_info().is_some()
+        self.drain.leaders_exit().is_some()
     }
 
     /// Who was found in the group: for [`Effect::Watch`] and the `BackgroundWait` event.
@@ -137,8 +143,8 @@ impl Life {
     }
 
     /// The leader's end.
-    pub fn exit(&self) -> Option<&ExitInfo> {
-        self.drain.exit_info()
+    pub fn exit(&self) -> Option<Exit> {
+        self.drain.leaders_exit()
     }
 
     /// In one word; `None` before the exit, and when it could not be started.

@@ -64,7 +64,7 @@ pub struct DrainReport {
     pub waited: Duration,
     /// Who still held a pipe at the verdict. Empty unless it timed out.
     pub holders: Vec<Holder>,
-    /// Whether that list is complete (/proc may refuse, or time ran out).
+    /// Whether that list is complete (/proc may refuse, or time ran out; for a leader that never ended nobody was looked for).
     pub holders_complete: bool,
     /// The streams that were still open at the verdict.
     pub open: Vec<Stream>,
@@ -143,6 +143,8 @@ pub struct StreamReport {
     pub end: Option<StreamEnd>,
     /// The read error.
     pub error: Option<Errno>,
+    /// The capacity of its pipe in bytes, if one was asked for ([`Capture::pipe`](crate::Capture::pipe)): what was had.
+    pub capacity: Option<u32>,
 }
 
 /// How a fed stdin ended.
@@ -253,6 +255,34 @@ pub struct Timing {
 }
 
 /// The whole truth about one generation.
+///
+/// # As JSON
+///
+/// With the feature `serde` it is `Serialize`, in the form that `lastwords run --report` writes: `schema` 1. Every field is always there,
+/// and `null` where there is no value; fields are added, never renamed. Times end with their unit, signals are names without `SIG`.
+///
+/// | field | says |
+/// | --- | --- |
+/// | `schema` | 1 |
+/// | `id`, `session`, `name` | what the host calls it (the command: a UUID, `null`, `null`) |
+/// | `generation`, `pid` | its number within the loop, and the leader's process id |
+/// | `command` | program and arguments, redacted |
+/// | `error` | `null`, or why it could not be started: `step`, `path`, `errno` (a name), `message`; then nothing below has a value |
+/// | `state` | the verdict: `drained`, `drain_timed_out`, or `unfinished` (the leader never ended) |
+/// | `outcome` | `succeeded`, `failed`, `signaled`, `stopped`, `timed_out`, `unknown` |
+/// | `exit` | `code` or `signal`, `core_dumped`, and `source`: `waitid`, `pidfd_info`, `none` |
+/// | `stop` | `null`, or `reason` (`request`, `timeout`, `shutdown`, `background`), first `signal`, `escalated` to SIGKILL, `denied` (EPERM), who is `stuck` |
+/// | `drain` | `idle_ms` and `limit_ms` (`null`: none), `ended_by` (`eof`, `idle`, `limit`, `stop`, `deadline`), `waited_us`, `holders`, `holders_complete` |
+/// | `streams.stdout`, `streams.stderr` | `null` if not captured, or `bytes` in all, of them `dropped` (not kept) and `late`, `end` (`eof`, `closed`, `held`, `error`), `error`, `capacity` of the pipe if one was asked for |
+/// | `stdin` | `null` if the loop did not feed it, or `bytes`, `unwritten`, `end` (`written`, `unwritten`, `no_reader`, `error`), `error` |
+/// | `stderr_tail`, `late_tail` | the last lines until the exit, and those that came after it |
+/// | `redacted` | whether secrets were taken out |
+/// | `background` | `state` (`none`, `finished`, `reported`, `terminated`, `kept`, `stuck`, `disabled`), `complete`, `waited_ms` from the exit, `contained_by` (`group`, `cookie`, `cgroup`), `processes` |
+/// | `timing` | `started_at` (RFC 3339), `ran_us` to the exit, `total_us` to the report |
+/// | `usage` | `null`, or `user_us`, `system_us`, `max_rss_kib` |
+/// | `backend`, `exit_source` | `epoll` or `uring`; `pidfd` or `sigchld` |
+///
+/// A holder has `pid`, `comm` and `streams`; a process in `stuck` and `processes` has `pid`, `comm`, `state` (as in ps(1)) and `age_ms`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
@@ -333,7 +363,9 @@ impl Report {
         }
     }
 
-    /// Exit code 0, and nothing else said about the drain or background work.
+    /// Whether the leader ended with exit code 0. Nothing else is looked at: neither the outcome (a command that was stopped or ran into
+    /// its limit may still end with 0), nor the verdict on its pipes, nor the work that it left ([`Settled::state`]). False for a
+    /// signal, an unknown status, a leader that never ended, and a failed spawn.
     pub fn success(&self) -> bool {
         self.exit.is_some_and(|e| e.success())
     }

@@ -1,9 +1,10 @@
 //! The report as JSON, schema 1: every field always there, null where there is no value, infinite bounds null, signals
-//! without `SIG`. Fields are added, never renamed.
+//! without `SIG`. Fields are added, never renamed. What each of them says stands in the documentation of [`Report`].
 
 use super::policy::Bound;
 use super::report::{
-    ContainedBy, DrainReport, EndedBy, Report, Settled, SettledAs, StopReason, StopReport, StreamEnd, StreamReport, Timing,
+    ContainedBy, DrainReport, EndedBy, Report, Settled, SettledAs, StdinEnd, StdinReport, StopReason, StopReport, StreamEnd, StreamReport,
+    Timing,
 };
 use crate::error::{Errno, SpawnError};
 use crate::kernel::Usage;
@@ -33,6 +34,7 @@ impl Serialize for Report {
             stop: self.stop.as_ref().map(StopJson::from),
             drain: self.drain.as_ref().map(DrainJson::from),
             streams: StreamsJson::of(self),
+            stdin: self.stdin.filter(|_| self.error.is_none()).map(StdinJson::from),
             stderr_tail: &self.stderr_tail,
             late_tail: &self.late_tail,
             redacted: self.redacted,
@@ -62,6 +64,7 @@ struct ReportJson<'a> {
     stop: Option<StopJson<'a>>,
     drain: Option<DrainJson<'a>>,
     streams: StreamsJson,
+    stdin: Option<StdinJson>,
     stderr_tail: &'a [String],
     late_tail: &'a [String],
     redacted: bool,
@@ -101,12 +104,14 @@ struct StopJson<'a> {
     reason: StopReason,
     signal: Signal,
     escalated: bool,
+    denied: bool,
     stuck: &'a [Survivor],
 }
 
 impl<'a> From<&'a StopReport> for StopJson<'a> {
     fn from(stop: &'a StopReport) -> StopJson<'a> {
-        StopJson { reason: stop.reason, signal: stop.signal, escalated: stop.escalated, stuck: &stop.stuck }
+        let StopReport { reason, signal, escalated, stuck, denied } = stop;
+        StopJson { reason: *reason, signal: *signal, escalated: *escalated, denied: *denied, stuck }
     }
 }
 
@@ -154,11 +159,28 @@ struct StreamJson {
     late: u64,
     end: Option<StreamEnd>,
     error: Option<String>,
+    capacity: Option<u32>,
 }
 
 impl From<StreamReport> for StreamJson {
     fn from(stream: StreamReport) -> StreamJson {
-        StreamJson { bytes: stream.bytes, dropped: stream.dropped, late: stream.late, end: stream.end, error: stream.error.map(errno) }
+        let StreamReport { bytes, dropped, late, end, error, capacity } = stream;
+        StreamJson { bytes, dropped, late, end, error: error.map(errno), capacity }
+    }
+}
+
+#[derive(Serialize)]
+struct StdinJson {
+    bytes: u64,
+    unwritten: u64,
+    end: StdinEnd,
+    error: Option<String>,
+}
+
+impl From<StdinReport> for StdinJson {
+    fn from(stdin: StdinReport) -> StdinJson {
+        let StdinReport { bytes, unwritten, end, error } = stdin;
+        StdinJson { bytes, unwritten, end, error: error.map(errno) }
     }
 }
 
@@ -274,8 +296,15 @@ mod tests {
             holders_complete: true,
             open: vec![Stream::Stdout, Stream::Stderr],
         });
-        report.stdout =
-            Some(StreamReport { bytes: 5, dropped: 1, late: 2, end: Some(StreamEnd::Error), error: Some(Errno::from_raw(libc::EIO)) });
+        report.stdout = Some(StreamReport {
+            bytes: 5,
+            dropped: 1,
+            late: 2,
+            end: Some(StreamEnd::Error),
+            error: Some(Errno::from_raw(libc::EIO)),
+            capacity: None,
+        });
+        report.stdin = Some(StdinReport { bytes: 3, unwritten: 4, end: StdinEnd::NoReader, error: None });
         report.stderr_tail = vec!["last".into()];
         report.late_tail = vec!["late".into()];
         report.background = Some(Settled {
@@ -301,10 +330,12 @@ mod tests {
             "command": ["nope", "-x"], "pid": 7, "error": null,
             "state": "drain_timed_out", "outcome": "signaled",
             "exit": {"code": null, "signal": "TERM", "core_dumped": true, "source": "waitid"},
-            "stop": {"reason": "background", "signal": "TERM", "escalated": true, "stuck": [process]},
+            "stop": {"reason": "background", "signal": "TERM", "escalated": true, "denied": false, "stuck": [process]},
             "drain": {"idle_ms": 2000, "limit_ms": null, "ended_by": "idle", "waited_us": 84,
                       "holders": [{"pid": 9, "comm": "sleep", "streams": ["stdout", "stderr"]}], "holders_complete": true},
-            "streams": {"stdout": {"bytes": 5, "dropped": 1, "late": 2, "end": "error", "error": "EIO"}, "stderr": null},
+            "streams": {"stdout": {"bytes": 5, "dropped": 1, "late": 2, "end": "error", "error": "EIO", "capacity": null},
+                        "stderr": null},
+            "stdin": {"bytes": 3, "unwritten": 4, "end": "no_reader", "error": null},
             "stderr_tail": ["last"], "late_tail": ["late"], "redacted": false,
             "background": {"state": "terminated", "complete": false, "waited_ms": 1500, "contained_by": "group",
                            "processes": [process]},
@@ -324,10 +355,24 @@ mod tests {
         assert_eq!(failed["error"]["path"], "nope");
         assert_eq!(failed["error"]["errno"], "ENOENT");
         assert!(failed["error"]["message"].as_str().is_some_and(|m| m.contains("nope")));
-        for field in ["id", "generation", "pid", "state", "outcome", "exit", "stop", "drain", "background", "timing", "usage"] {
+        for field in ["id", "generation", "pid", "state", "outcome", "exit", "stop", "drain", "stdin", "background", "timing", "usage"] {
             assert!(failed[field].is_null(), "{field}");
         }
         assert_eq!(failed["streams"], json!({"stdout": null, "stderr": null}));
+    }
+
+    #[test]
+    fn a_field_is_there_whether_it_has_a_value_or_not() {
+        let (empty, mut report) = (json(&full()), full());
+        report.stdout = report.stdout.map(|stdout| StreamReport { capacity: Some(4096), ..stdout });
+        report.stdin = report.stdin.map(|stdin| StdinReport { end: StdinEnd::Error, error: Some(Errno::from_raw(libc::EIO)), ..stdin });
+        report.stop = report.stop.map(|stop| StopReport { denied: true, ..stop });
+        let told = json(&report);
+        assert_eq!((&empty["streams"]["stdout"]["capacity"], &told["streams"]["stdout"]["capacity"]), (&Value::Null, &json!(4096)));
+        assert_eq!((&empty["stop"]["denied"], &told["stop"]["denied"]), (&json!(false), &json!(true)));
+        assert_eq!(told["stdin"], json!({"bytes": 3, "unwritten": 4, "end": "error", "error": "EIO"}));
+        report.stdin = None;
+        assert_eq!(json(&report).get("stdin"), Some(&Value::Null));
     }
 
     #[test]

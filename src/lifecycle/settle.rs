@@ -2,6 +2,7 @@
 
 use super::group::Group;
 use super::heard::SettleWord as Heard;
+use super::list::List;
 use super::policy::{BackgroundPolicy, Bound, StopPolicy, Wait};
 use super::report::{SettledAs, StopReason};
 use super::step::{End, Fact, Step, Word};
@@ -59,13 +60,13 @@ pub(super) struct Settle {
     phase: Phase,
     over_at: Ns,
     /// Who counts as background work: as of the last list before it was decided, or ended.
-    named: Vec<Member>,
+    named: List,
 }
 
 impl Settle {
     /// The leader has not ended.
     pub(super) fn new() -> Settle {
-        Settle { phase: Phase::Before, over_at: Ns::ZERO, named: Vec::new() }
+        Settle { phase: Phase::Before, over_at: Ns::ZERO, named: List::new() }
     }
 
     /// Takes in one word. `group` and `stop` are looked at; `exit_at` is when the exit was seen.
@@ -207,8 +208,7 @@ impl Settle {
     }
 
     fn name(&mut self, group: &Group) {
-        self.named.clear();
-        self.named.extend_from_slice(group.members());
+        self.named.replace(group.members());
     }
 
     fn listed(&mut self, step: &mut Step<'_>) {
@@ -287,7 +287,7 @@ impl Settle {
 
     /// Who counts, or has counted, as background work.
     pub(super) fn named(&self) -> &[Member] {
-        &self.named
+        self.named.as_slice()
     }
 
     /// When it was decided.

@@ -4,6 +4,7 @@
 
 use super::group::Group;
 use super::heard::StopWord as Heard;
+use super::list::List;
 use super::policy::{Bound, StopPolicy};
 use super::report::{StopReason, StopReport};
 use super::step::{End, Fact, Step, Word};
@@ -71,7 +72,7 @@ pub(super) struct Stop {
     stuck_after: Ns,
     reached: Reached,
     /// Who was alive when the grace was over, the leader excepted.
-    needed_kill: Vec<Member>,
+    needed_kill: List,
     /// Members can be outside the group, and a look is needed to find them.
     looks_outside: bool,
 }
@@ -84,7 +85,7 @@ impl Stop {
             begun: None,
             stuck_after: Ns::MAX,
             reached: Reached::Nobody,
-            needed_kill: Vec::new(),
+            needed_kill: List::new(),
             looks_outside: false,
         }
     }
@@ -358,7 +359,7 @@ impl Stop {
 
     /// Who had to be killed though the leader was asked in time: alive when the grace was over, the leader excepted.
     pub(super) fn needed_kill(&self) -> &[Member] {
-        &self.needed_kill
+        self.needed_kill.as_slice()
     }
 
     pub(super) fn report(&self, group: &Group) -> Option<StopReport> {

@@ -4,6 +4,7 @@ use super::{Reactor, Settings};
 use crate::capture::Projection;
 use crate::error::BuildError;
 use crate::kernel::linux::{Linux, LinuxOptions, Orphans};
+use crate::limits;
 use crate::words::{BackendChoice, ExitSourceChoice, GroupSignal};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
@@ -29,7 +30,7 @@ impl Builder {
         self
     }
 
-    /// How exits are learnt. Default: by pidfd where it is to be had, else by SIGCHLD.
+    /// How exits are learnt. Default: by pidfd where the kernel offers them, else by SIGCHLD.
     pub fn exit_source(&mut self, source: ExitSourceChoice) -> &mut Builder {
         self.linux.exit_source = source;
         self
@@ -82,9 +83,11 @@ impl Builder {
         self
     }
 
-    /// Reads of running children in one turn, at least 1. Default 32 (2 MiB at most).
+    /// Reads of running children in one turn, so also the most that one readiness of one child leads to before the turn ends: from 1
+    /// to 1024, what is beyond is taken for the nearer one. Each takes 64 KiB at most, or a little more; the poll set is looked at
+    /// after every eight, so that exits do not wait for more. More reads make turns longer and fewer. Default 16 (1 MiB at most).
     pub fn reads_per_turn(&mut self, reads: usize) -> &mut Builder {
-        self.settings.reads_per_turn = reads.max(1);
+        self.settings.reads_per_turn = reads.clamp(1, limits::TURN_READS_MOST);
         self
     }
 

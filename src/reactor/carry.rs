@@ -59,7 +59,7 @@ impl<K: Kernel> Reactor<K> {
         let entry = &mut self.table[key];
         let effects = entry.life.handle(now, input);
         if entry.life.is_late() {
-            for channel in entry.streams.iter_mut().flatten() {
+            for channel in entry.channels_mut() {
                 let total = channel.captured.total();
                 channel.late_from.get_or_insert(total);
             }
@@ -142,14 +142,11 @@ impl<K: Kernel> Reactor<K> {
         self.cancel(key, timer);
         let token = self.table[key].generation.token();
         let id = self.wheel.arm(at, (token, timer));
-        if let Some(place) = self.table[key].timers.get_mut(timer as usize) {
-            *place = Some(id);
-        }
+        self.table[key].put_timer(timer, id, &mut self.boxes);
     }
 
     fn cancel(&mut self, key: usize, timer: Timer) {
-        let id = self.table[key].timers.get_mut(timer as usize).and_then(Option::take);
-        if let Some(id) = id {
+        if let Some(id) = self.table[key].take_timer(timer) {
             self.wheel.cancel(id);
         }
     }

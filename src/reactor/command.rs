@@ -1,148 +1,17 @@
 //! What to run: a builder that makes a [`Plan`] and a [`Policy`], both plain data.
 
-use crate::capture::{LineFunction, Projection};
+use super::run::{Run, Said};
+use super::stdio::{Output, Stdin};
+use crate::capture::Projection;
 use crate::kernel::plan::{Containment, OutputPlan, Plan, StdinPlan};
-use crate::lifecycle::policy::{BackgroundPolicy, DrainPolicy, LastWordsPolicy, Policy, StopPolicy};
-use crate::limits;
+use crate::lifecycle::policy::{BackgroundPolicy, DrainPolicy, LastWordsPolicy, StopPolicy};
 use crate::words::{Signal, Stream};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-
-/// What becomes of the child's stdin. Default: [`Stdin::Null`].
-#[derive(Debug, Default)]
-#[non_exhaustive]
-pub enum Stdin {
-    /// /dev/null.
-    #[default]
-    Null,
-    /// The host's own.
-    Inherit,
-    /// These bytes, written by the loop, then end of file. A child that never reads them stalls nothing.
-    Bytes(Vec<u8>),
-    /// What the host gives to [`Reactor::feed`](crate::Reactor::feed), until [`Reactor::close_stdin`](crate::Reactor::close_stdin).
-    Feed,
-    /// A pipe; the host takes its non-blocking write end ([`Reactor::take_stdin`](crate::Reactor::take_stdin)).
-    Raw,
-    /// This descriptor.
-    Fd(OwnedFd),
-}
-
-impl From<Vec<u8>> for Stdin {
-    fn from(bytes: Vec<u8>) -> Stdin {
-        Stdin::Bytes(bytes)
-    }
-}
-
-impl From<&str> for Stdin {
-    fn from(text: &str) -> Stdin {
-        Stdin::Bytes(text.as_bytes().to_vec())
-    }
-}
-
-impl From<OwnedFd> for Stdin {
-    fn from(fd: OwnedFd) -> Stdin {
-        Stdin::Fd(fd)
-    }
-}
-
-/// How a stream is captured: a pipe that the loop makes and reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Capture {
-    /// Bytes kept, the newest ones. Default 2 MiB.
-    pub keep: u64,
-    /// Whether bytes are delivered as [`Event::Output`](crate::Event::Output). Default no: they are kept only.
-    pub deliver: bool,
-    /// Undelivered bytes at which the stream is not read any more, so that the child is held back. Default 256 KiB.
-    pub ahead: u64,
-    /// Lose undelivered bytes beyond `keep` instead of holding the child back; the loss is told. Default no.
-    pub lossy: bool,
-    /// Capacity to ask for in bytes (F_SETPIPE_SZ, fcntl(2)); a refusal is no error. Default: as the kernel gives it (64 KiB).
-    pub pipe: Option<u32>,
-}
-
-impl Default for Capture {
-    fn default() -> Self {
-        Capture { keep: limits::KEEP, deliver: false, ahead: limits::AHEAD, lossy: false, pipe: None }
-    }
-}
-
-impl Capture {
-    /// Sets [`Capture::keep`].
-    #[must_use]
-    pub fn keep(mut self, bytes: u64) -> Self {
-        self.keep = bytes;
-        self
-    }
-
-    /// Sets [`Capture::deliver`].
-    #[must_use]
-    pub fn deliver(mut self, deliver: bool) -> Self {
-        self.deliver = deliver;
-        self
-    }
-
-    /// Sets [`Capture::ahead`]. At least 1.
-    #[must_use]
-    pub fn ahead(mut self, bytes: u64) -> Self {
-        self.ahead = bytes.max(1);
-        self
-    }
-
-    /// Sets [`Capture::lossy`].
-    #[must_use]
-    pub fn lossy(mut self, lossy: bool) -> Self {
-        self.lossy = lossy;
-        self
-    }
-
-    /// Sets [`Capture::pipe`].
-    #[must_use]
-    pub fn pipe(mut self, bytes: Option<u32>) -> Self {
-        self.pipe = bytes;
-        self
-    }
-}
-
-/// What becomes of one of the child's output streams. Default: captured.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Output {
-    /// A pipe that the loop reads.
-    Capture(Capture),
-    /// A pipe; the host takes its non-blocking read end ([`Reactor::take_stdout`](crate::Reactor::take_stdout)).
-    Raw,
-    /// The host's own.
-    Inherit,
-    /// /dev/null.
-    Null,
-    /// This descriptor.
-    Fd(OwnedFd),
-    /// The same as stdout (for stderr): one pipe, in which the order of both is kept. For stdout it is the same as `Inherit`.
-    ToStdout,
-}
-
-impl Default for Output {
-    fn default() -> Self {
-        Output::Capture(Capture::default())
-    }
-}
-
-impl From<Capture> for Output {
-    fn from(capture: Capture) -> Output {
-        Output::Capture(capture)
-    }
-}
-
-impl From<OwnedFd> for Output {
-    fn from(fd: OwnedFd) -> Output {
-        Output::Fd(fd)
-    }
-}
 
 /// One command and how it is to be run. Can be run many times; a clone shares what has been prepared.
 ///
@@ -158,26 +27,16 @@ impl From<OwnedFd> for Output {
 #[derive(Clone)]
 pub struct Command {
     plan: Arc<Plan>,
-    pub(super) policy: Policy,
-    pub(super) captures: [Capture; 2],
+    said: Said,
     pub(super) input: Option<Arc<[u8]>>,
-    pub(super) last_words: LastWordsPolicy,
-    pub(super) projection: Option<Projection>,
-    pub(super) line_function: Option<Arc<LineFunction>>,
+    /// Made at the first start; nothing of the command may change while it is there.
+    run: OnceLock<Arc<Run>>,
 }
 
 impl Command {
     /// This program: a path if there is a slash in it, else looked for in PATH.
     pub fn new(program: impl AsRef<OsStr>) -> Command {
-        Command {
-            plan: Arc::new(Plan::new(program.as_ref().to_os_string())),
-            policy: Policy::default(),
-            captures: [Capture::default(); 2],
-            input: None,
-            last_words: LastWordsPolicy::default(),
-            projection: None,
-            line_function: None,
-        }
+        Command { plan: Arc::new(Plan::new(program.as_ref().to_os_string())), said: Said::default(), input: None, run: OnceLock::new() }
     }
 
     /// `sh -c SCRIPT`.
@@ -188,9 +47,31 @@ impl Command {
     }
 
     fn plan_mut(&mut self) -> &mut Plan {
+        self.run = OnceLock::new();
         let plan = Arc::make_mut(&mut self.plan);
-        plan.prepared = std::sync::OnceLock::new();
+        plan.prepared = OnceLock::new();
         plan
+    }
+
+    pub(super) fn said_mut(&mut self) -> &mut Said {
+        self.run = OnceLock::new();
+        &mut self.said
+    }
+
+    /// What all its runs have in common, in a loop with this projection and this way to signal groups.
+    pub(super) fn run(&self, projection: &Projection, group_signal: bool) -> Arc<Run> {
+        let projection = self.said.projection.as_ref().unwrap_or(projection);
+        match self.run.get() {
+            Some(run) if run.is_for(projection, group_signal) => Arc::clone(run),
+            older => {
+                let run = Arc::new(Run::new(&self.plan, &self.said, projection, group_signal));
+                if older.is_none() {
+                    // Refused if another thread was faster: ours is as good.
+                    let _ = self.run.set(Arc::clone(&run));
+                }
+                run
+            }
+        }
     }
 
     pub(crate) fn plan(&self) -> &Arc<Plan> {
@@ -298,8 +179,8 @@ impl Command {
     fn output(&mut self, stream: Stream, output: Output) -> OutputPlan {
         match output {
             Output::Capture(capture) => {
-                self.captures[stream.index()] = capture;
-                OutputPlan::Capture { pipe: capture.pipe }
+                self.said_mut().captures[stream.index()] = capture;
+                OutputPlan::Capture { pipe: capture.pipe, through: capture.through }
             }
             Output::Raw => OutputPlan::Raw,
             Output::Inherit => OutputPlan::Inherit,
@@ -328,19 +209,19 @@ impl Command {
 
     /// The bounds of the drain.
     pub fn drain(&mut self, policy: DrainPolicy) -> &mut Command {
-        self.policy.drain = policy;
+        self.said_mut().policy.drain = policy;
         self
     }
 
     /// How it is stopped when nothing else is said.
     pub fn stop(&mut self, policy: StopPolicy) -> &mut Command {
-        self.policy.stop = policy;
+        self.said_mut().policy.stop = policy;
         self
     }
 
     /// What becomes of work that outlives its leader.
     pub fn background(&mut self, policy: BackgroundPolicy) -> &mut Command {
-        self.policy.background = policy;
+        self.said_mut().policy.background = policy;
         self
     }
 
@@ -352,19 +233,19 @@ impl Command {
 
     /// How many of the last words are kept.
     pub fn last_words(&mut self, policy: LastWordsPolicy) -> &mut Command {
-        self.last_words = policy;
+        self.said_mut().last_words = policy;
         self
     }
 
     /// How safe text is made of its stderr and its command line, if not as the loop says ([`Builder::projection`](crate::Builder::projection)).
     pub fn projection(&mut self, projection: Projection) -> &mut Command {
-        self.projection = Some(projection);
+        self.said_mut().projection = Some(projection);
         self
     }
 
     /// Stops it (outcome `TimedOut`) this long after the spawn. Zero stops it at once.
     pub fn run_limit(&mut self, limit: impl Into<Option<Duration>>) -> &mut Command {
-        self.policy.run_limit = limit.into();
+        self.said_mut().policy.run_limit = limit.into();
         self
     }
 
@@ -392,19 +273,6 @@ impl Command {
         self
     }
 
-    /// Which streams are captured: stdout, stderr.
-    pub(super) fn captured(&self) -> [bool; 2] {
-        [&self.plan.stdout, &self.plan.stderr].map(|plan| matches!(plan, OutputPlan::Capture { .. }))
-    }
-
-    /// The stream in which the last words are: stderr, or stdout when both are one pipe.
-    pub(super) fn last_words_stream(&self) -> Stream {
-        match &self.plan.stderr {
-            OutputPlan::ToStdout => Stream::Stdout,
-            OutputPlan::Capture { .. } | OutputPlan::Raw | OutputPlan::Inherit | OutputPlan::Null | OutputPlan::Fd(_) => Stream::Stderr,
-        }
-    }
-
     pub(super) fn feeds_stdin(&self) -> bool {
         matches!(self.plan.stdin, StdinPlan::Feed)
     }
@@ -412,7 +280,7 @@ impl Command {
     /// The same, with nothing delivered (for [`Reactor::run`](crate::Reactor::run), which nobody pops events from).
     pub(super) fn undelivered(&self) -> Command {
         let mut command = self.clone();
-        for capture in &mut command.captures {
+        for capture in &mut command.said_mut().captures {
             capture.deliver = false;
         }
         command
@@ -421,14 +289,14 @@ impl Command {
 
 impl fmt::Debug for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let projection = self.projection.clone().unwrap_or_default();
+        let projection = self.said.projection.clone().unwrap_or_default();
         let shown = |text: &OsStr| projection.text(&text.to_string_lossy());
         f.debug_struct("Command")
             .field("program", &shown(&self.plan.program))
             .field("args", &self.plan.args.len())
             .field("env", &self.plan.env.keys().map(|name| shown(name)).collect::<Vec<_>>())
             .field("dir", &self.plan.dir.as_deref().map(|dir| shown(dir.as_os_str())))
-            .field("policy", &self.policy)
+            .field("policy", &self.said.policy)
             .finish_non_exhaustive()
     }
 }

@@ -70,8 +70,11 @@ impl<K: Kernel> Reactor<K> {
         let mut leftovers = Leftovers::default();
         self.stop_all(policy);
         for (_, entry) in &mut self.table {
-            for channel in entry.streams.iter_mut().flatten() {
-                channel.captured.stop_delivery();
+            entry.settle_words(entry.run.words_from());
+            for stream in Stream::ALL {
+                if let Some(channel) = entry.heard(stream, &mut self.boxes) {
+                    channel.captured.stop_delivery();
+                }
             }
         }
         while let Ok(Some(event)) = self.wait_event(None) {

@@ -1,11 +1,12 @@
 //! What the loop keeps of one generation.
 
 use super::event::Generation;
+use super::run::Run;
 use super::watch::Watch;
-use crate::capture::{Captured, Pool, Projection};
+use super::words::Words;
+use crate::capture::{Captured, Pool};
 use crate::error::{Errno, SpawnError};
-use crate::kernel::plan::Plan;
-use crate::lifecycle::policy::StopPolicy;
+use crate::kernel::Usage;
 use crate::lifecycle::report::{DrainReport, Settled, StdinEnd, StdinReport, StreamReport};
 use crate::lifecycle::{Life, Timer};
 use crate::limits;
@@ -14,8 +15,20 @@ use crate::token::{Token, What};
 use crate::wheel::TimerId;
 use crate::words::{Stream, Survivor};
 use std::collections::VecDeque;
+use std::num::NonZero;
 use std::sync::Arc;
 use std::time::SystemTime;
+
+/// A stream of a generation.
+#[derive(Debug)]
+pub(super) enum Slot {
+    /// It is not captured, or was taken.
+    Absent,
+    /// It is captured, and nothing was heard of it yet: an idle child costs no more than this.
+    Quiet,
+    /// Something was.
+    Made(Box<Channel>),
+}
 
 /// One captured stream.
 #[derive(Debug)]
@@ -35,6 +48,23 @@ pub(super) struct Channel {
     /// The host's line function, if it has one for this stream.
     pub(super) watch: Option<Box<Watch>>,
     pub(super) error: Option<Errno>,
+}
+
+impl Channel {
+    fn new(run: &Run, stream: Stream) -> Channel {
+        let capture = run.captures[stream.index()];
+        Channel {
+            captured: Captured::new(capture.keep, capture.deliver, capture.ahead.max(1), capture.lossy),
+            place: Place::Off,
+            held: Held::No,
+            sweep_left: 0,
+            capacity: pipe_capacity(capture.pipe),
+            late_from: None,
+            offered: false,
+            watch: Watch::of(run, stream),
+            error: None,
+        }
+    }
 }
 
 /// Whether a stream stands on the list of those that may have bytes.
@@ -125,44 +155,47 @@ pub(super) enum Sweep {
     Owed,
 }
 
-/// What is told of the verdict and of settling: made once, lent by the events.
+/// What there is of a generation since its leader's end or its first timer, and what is told of the verdict and of settling: made
+/// once, lent by the events.
 #[derive(Debug, Default)]
 pub(super) struct Told {
+    pub(super) exited: Option<Ns>,
+    pub(super) usage: Option<Usage>,
+    pub(super) closed: Option<Ns>,
+    /// Where in the stream of the last words the late ones begin.
+    pub(super) mark: Option<u64>,
+    pub(super) words: Words,
+    pub(super) timers: Timers,
     pub(super) drain: Option<DrainReport>,
-    pub(super) last_words: Option<Vec<String>>,
-    pub(super) late_words: Vec<String>,
+    /// The host has taken the verdict: late bytes may follow.
+    pub(super) is_verdict_taken: bool,
     pub(super) survivors: Vec<Survivor>,
     pub(super) settled: Option<Settled>,
 }
 
-/// One generation.
+/// The timers of a generation that are armed, by number.
+pub(super) type Timers = [Option<TimerId>; Timer::ALL.len()];
+
+/// One generation. What an idle one does not need is not here.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) generation: Generation,
     pub(super) life: Life,
-    /// How it is stopped when nothing else is said.
-    pub(super) stop: StopPolicy,
     pub(super) pid: u32,
-    pub(super) plan: Arc<Plan>,
-    /// The only way out for text of its streams and its command line.
-    pub(super) projection: Projection,
+    /// What it shares with the other runs of its command.
+    pub(super) run: Arc<Run>,
     pub(super) born: Ns,
     pub(super) started_at: SystemTime,
-    pub(super) exited: Option<Ns>,
-    pub(super) closed: Option<Ns>,
-    pub(super) streams: [Option<Box<Channel>>; 2],
-    pub(super) words_from: Stream,
-    pub(super) tail_lines: [u32; 2],
+    pub(super) streams: [Slot; 2],
     pub(super) feed: Option<Box<Feed>>,
-    pub(super) timers: [Option<TimerId>; Timer::ALL.len()],
+    /// Capacities of the streams' pipes that were had, where one was asked for.
+    pub(super) capacities: [Option<NonZero<u32>>; 2],
     pub(super) sweep: Sweep,
     /// It waits for the next turn's budget.
     pub(super) sweep_queued: bool,
-    /// Where in the stream of the last words the late ones begin.
-    pub(super) mark: Option<u64>,
     pub(super) watched: u8,
     pub(super) error: Option<SpawnError>,
-    pub(super) told: Box<Told>,
+    pub(super) told: Option<Box<Told>>,
     /// `Closed` waits until the host has taken what is undelivered.
     pub(super) last_event_waits: bool,
 }
@@ -172,26 +205,108 @@ impl Entry {
         self.generation.token().with(what)
     }
 
+    /// A captured stream of which something was heard.
     pub(super) fn channel(&self, stream: Stream) -> Option<&Channel> {
-        self.streams[stream.index()].as_deref()
+        match &self.streams[stream.index()] {
+            Slot::Made(channel) => Some(channel),
+            Slot::Absent | Slot::Quiet => None,
+        }
     }
 
+    /// A captured stream, of which something is heard now at the latest.
+    pub(super) fn heard(&mut self, stream: Stream, boxes: &mut Boxes) -> Option<&mut Channel> {
+        let slot = &mut self.streams[stream.index()];
+        if let Slot::Quiet = slot {
+            let late_from = self.life.is_late().then_some(0);
+            *slot = Slot::Made(boxes.channel(Channel { late_from, ..Channel::new(&self.run, stream) }));
+        }
+        self.channel_mut(stream)
+    }
+
+    /// A captured stream of which something was heard, to be changed.
     pub(super) fn channel_mut(&mut self, stream: Stream) -> Option<&mut Channel> {
-        self.streams[stream.index()].as_deref_mut()
+        match &mut self.streams[stream.index()] {
+            Slot::Made(channel) => Some(channel),
+            Slot::Absent | Slot::Quiet => None,
+        }
+    }
+
+    /// The captured streams of which something was heard.
+    pub(super) fn channels(&self) -> impl Iterator<Item = &Channel> {
+        Stream::ALL.into_iter().filter_map(|stream| self.channel(stream))
+    }
+
+    /// The same, to be changed.
+    pub(super) fn channels_mut(&mut self) -> impl Iterator<Item = &mut Channel> {
+        self.streams.iter_mut().filter_map(|slot| match slot {
+            Slot::Made(channel) => Some(&mut **channel),
+            Slot::Absent | Slot::Quiet => None,
+        })
+    }
+
+    /// What is kept of a captured stream.
+    pub(super) fn kept(&self, stream: Stream) -> Option<&Captured> {
+        const NOTHING: &Captured = &Captured::NOTHING;
+        match &self.streams[stream.index()] {
+            Slot::Made(channel) => Some(&channel.captured),
+            Slot::Quiet => Some(NOTHING),
+            Slot::Absent => None,
+        }
+    }
+
+    /// Takes what is kept of a captured stream; once.
+    pub(super) fn take(&mut self, stream: Stream) -> Option<Captured> {
+        match std::mem::replace(&mut self.streams[stream.index()], Slot::Absent) {
+            Slot::Made(channel) => Some(channel.captured),
+            Slot::Quiet => Some(Captured::NOTHING),
+            Slot::Absent => None,
+        }
+    }
+
+    pub(super) fn told_mut(&mut self, boxes: &mut Boxes) -> &mut Told {
+        self.told.get_or_insert_with(|| boxes.told())
+    }
+
+    pub(super) fn exited(&self) -> Option<Ns> {
+        self.told.as_ref()?.exited
+    }
+
+    pub(super) fn mark(&self) -> Option<u64> {
+        self.told.as_ref()?.mark
+    }
+
+    pub(super) fn closed(&self) -> Option<Ns> {
+        self.told.as_ref()?.closed
+    }
+
+    /// The host has taken the verdict.
+    pub(super) fn is_verdict_taken(&self) -> bool {
+        self.told.as_ref().is_some_and(|told| told.is_verdict_taken)
+    }
+
+    pub(super) fn put_timer(&mut self, timer: Timer, id: TimerId, boxes: &mut Boxes) {
+        if let Some(place) = self.told_mut(boxes).timers.get_mut(timer as usize) {
+            *place = Some(id);
+        }
+    }
+
+    pub(super) fn take_timer(&mut self, timer: Timer) -> Option<TimerId> {
+        self.told.as_mut()?.timers.get_mut(timer as usize)?.take()
     }
 
     pub(super) fn undelivered(&self) -> bool {
-        self.streams.iter().flatten().any(|c| c.captured.undelivered() > 0)
+        self.channels().any(|c| c.captured.undelivered() > 0)
     }
 
     pub(super) fn stream_report(&self, stream: Stream) -> Option<StreamReport> {
-        let channel = self.channel(stream)?;
+        let kept = self.kept(stream)?;
         Some(StreamReport {
-            bytes: channel.captured.total(),
-            dropped: channel.captured.dropped(),
+            bytes: kept.total(),
+            dropped: kept.dropped(),
             late: self.life.late_bytes(stream),
             end: self.life.stream_end(stream),
-            error: channel.error,
+            error: self.channel(stream).and_then(|channel| channel.error),
+            capacity: self.capacities[stream.index()].map(NonZero::get),
         })
     }
 
@@ -199,16 +314,66 @@ impl Entry {
         self.feed.as_deref().map(Feed::report)
     }
 
-    /// Gives every block back.
-    pub(super) fn free(&mut self, pool: &mut Pool) {
-        for channel in self.streams.iter_mut().flatten() {
-            channel.captured.free(pool);
+    /// Gives back every block and box.
+    pub(super) fn free(mut self, pool: &mut Pool, boxes: &mut Boxes) {
+        for slot in &mut self.streams {
+            if let Slot::Made(mut channel) = std::mem::replace(slot, Slot::Absent) {
+                channel.captured.free(pool);
+                boxes.channels.put(channel);
+            }
+        }
+        if let Some(mut told) = self.told {
+            *told = Told::default();
+            boxes.told.put(told);
+        }
+    }
+}
+
+/// Boxes of generations that are over, for those to come: so a turn allocates none once the loop is warmed up.
+#[derive(Debug, Default)]
+pub(super) struct Boxes {
+    channels: Spare<Channel>,
+    told: Spare<Told>,
+}
+
+impl Boxes {
+    fn channel(&mut self, channel: Channel) -> Box<Channel> {
+        match self.channels.0.pop() {
+            Some(mut spare) => {
+                *spare = channel;
+                spare
+            }
+            None => Box::new(channel),
+        }
+    }
+
+    fn told(&mut self) -> Box<Told> {
+        self.told.0.pop().unwrap_or_default()
+    }
+}
+
+#[derive(Debug)]
+struct Spare<T>(Vec<Box<T>>);
+
+impl<T> Default for Spare<T> {
+    fn default() -> Self {
+        Spare(Vec::with_capacity(limits::SPARE_BOXES))
+    }
+}
+
+impl<T> Spare<T> {
+    fn put(&mut self, spare: Box<T>) {
+        if self.0.len() < limits::SPARE_BOXES {
+            self.0.push(spare);
         }
     }
 }
 
 /// The most that a pipe of this requested capacity can hold: the kernel rounds up to a power of two of pages, and gives an
 /// unprivileged user at most /proc/sys/fs/pipe-max-size, 1 MiB (pipe(7)).
-pub(super) fn pipe_capacity(asked: Option<u32>) -> u64 {
+fn pipe_capacity(asked: Option<u32>) -> u64 {
     asked.map_or(64 << 10, |bytes| u64::from(bytes).next_power_of_two()).max(limits::PIPE_MAX)
 }
+
+/// With the rest of what is kept of it, an idle child is to cost at most half a KiB.
+const _: () = assert!(size_of::<Entry>() <= 376);

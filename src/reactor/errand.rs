@@ -81,6 +81,7 @@ impl Errand {
         self.scan.id += 1;
         self.scan.budget = limits::SCAN_BUDGET;
         self.scan.found.clear();
+        self.scan.doubtful.clear();
         self.scan.members.clear();
         self.scan.holders.clear();
         for wanted in &mut self.members {
@@ -120,7 +121,8 @@ impl Errand {
         let place = self.members.iter_mut().position(|wanted| wanted.stage == Stage::Looking && wanted.passed())?;
         let wanted = self.members.swap_remove(place);
         let agreed = wanted.before.as_ref().is_some_and(|before| same(before, &wanted.found));
-        Some((wanted.token, wanted.found, complete && agreed))
+        let complete = complete && agreed && !self.scan.doubtful.contains(&wanted.token);
+        Some((wanted.token, wanted.found, complete))
     }
 
     /// A holder list that is an answer: the pass has ended, or there is no time left.
@@ -171,18 +173,18 @@ impl<K: Kernel> Reactor<K> {
         self.errand.sort();
         let ended = match step {
             ScanStep::More => None,
-            ScanStep::Done { complete } => Some(complete),
+            ScanStep::Done { members, holders } => Some((members, holders)),
         };
-        if let Some(complete) = ended {
+        if let Some((members, _)) = ended {
             self.errand.look = Look::None;
-            while let Some((token, list, complete)) = self.errand.members_answered(complete) {
+            while let Some((token, list, complete)) = self.errand.members_answered(members) {
                 if let Some(key) = self.find(token) {
                     self.feed_input(key, Input::Members(&list, complete));
                 }
             }
         }
         let now = self.now;
-        while let Some((token, list, complete)) = self.errand.holders_answered(ended, now) {
+        while let Some((token, list, complete)) = self.errand.holders_answered(ended.map(|(_, holders)| holders), now) {
             if let Some(key) = self.find(token) {
                 self.feed_input(key, Input::Holders(&list, complete));
             }

@@ -1,5 +1,6 @@
 //! What the host is told, and the key it is told by.
 
+use super::words::LastWords;
 use crate::error::SpawnError;
 use crate::lifecycle::report::{DrainReport, Report, Settled};
 use crate::token::{Slot, Token, What};
@@ -40,8 +41,13 @@ impl fmt::Display for Generation {
     }
 }
 
-/// Something that has happened. Per generation the order is `Started`, `Exited`, `Drained`, `Settled`, `Closed` (or `SpawnFailed`,
-/// `Closed`); `Output` comes anywhere before `Closed`, marked late after the verdict.
+/// Something that has happened. Per generation the order is `Started`, `Exited`, `Drained`, `BackgroundWait` (only if background work
+/// is waited for), `Settled`, `Closed`; or `SpawnFailed`, `Closed`. `Output` comes anywhere before `Closed`, marked late after the
+/// verdict.
+///
+/// A leader that cannot be ended (it survives SIGKILL, or refuses to be signalled) has no `Exited` and no `Drained`: `Started` is followed
+/// by `Settled`, as `Stuck`, and by `Closed`, whose report is [`Verdict::Unfinished`](crate::Verdict::Unfinished).
+/// **`Closed` is the one event that every generation has**, once and as its last: a host that counts, frees or restarts does so there.
 ///
 /// It lends what it shows, and has no destructor: the loop may be used again as soon as the last borrowed field was looked at.
 /// None of the events needs an answer.
@@ -99,8 +105,8 @@ pub enum Event<'r> {
         exit: Exit,
         /// What ended the drain, how long it took, and who still holds a pipe.
         drain: &'r DrainReport,
-        /// The last lines of stderr.
-        last_words: &'r [String],
+        /// The last lines of stderr, made when they are looked at.
+        last_words: LastWords<'r>,
     },
     /// Background work is waited for from now on. At most once.
     #[non_exhaustive]
@@ -127,6 +133,11 @@ pub enum Event<'r> {
         report: Box<Report>,
     },
 }
+
+const _: fn() = || {
+    fn send<T: Send>() {}
+    send::<Event<'static>>();
+};
 
 impl Event<'_> {
     /// The generation that it is about.

@@ -19,19 +19,24 @@ mod errand;
 mod event;
 mod queue;
 mod read;
+mod run;
 mod serve;
 mod start;
 mod stdin;
+mod stdio;
 mod steer;
 mod tell;
 mod turn;
 mod watch;
+mod words;
 
 pub use builder::Builder;
-pub use command::{Capture, Command, Output, Stdin};
+pub use command::Command;
 pub use end::{Finished, Leftovers};
 pub use event::{Event, Generation, Stopping, Turn};
+pub use stdio::{Capture, Output, Stdin};
 pub use steer::Detached;
+pub use words::LastWords;
 
 use crate::capture::{Block, Pool, Projection};
 use crate::error::BuildError;
@@ -45,7 +50,7 @@ use crate::wheel::Wheel;
 use crate::words::Backend;
 use arrayvec::ArrayVec;
 use carry::Answer;
-use entry::Entry;
+use entry::{Boxes, Entry};
 use errand::Errand;
 use queue::Item;
 use slab::Slab;
@@ -131,6 +136,7 @@ pub struct Reactor<K: Kernel = Linux> {
     live: usize,
     wheel: Wheel<(Token, Timer)>,
     pool: Pool,
+    boxes: Boxes,
     spares: ArrayVec<Block, { limits::BATCH }>,
     projection: Projection,
     notices: Notices,
@@ -187,6 +193,7 @@ impl<K: Kernel> Reactor<K> {
             live: 0,
             wheel: Wheel::new(),
             pool,
+            boxes: Boxes::default(),
             spares,
             projection: settings.projection.clone(),
             notices: Notices::new(),
@@ -216,6 +223,12 @@ impl<K: Kernel> Reactor<K> {
     /// Counters.
     pub fn stats(&self) -> Stats {
         Stats { live: self.live as u64, ..self.stats }
+    }
+
+    /// The kernel under the loop, to look at (for tests on the simulated one).
+    #[doc(hidden)]
+    pub fn kernel(&self) -> &K {
+        &self.kernel
     }
 
     /// The kernel under the loop (for tests on the simulated one).
@@ -271,9 +284,9 @@ impl<K: Kernel> Reactor<K> {
     }
 
     fn remove(&mut self, key: usize) {
-        let mut entry = self.table.remove(key);
-        entry.free(&mut self.pool);
+        let entry = self.table.remove(key);
         self.raw.remove(&entry.generation.token().bits());
+        entry.free(&mut self.pool, &mut self.boxes);
     }
 }
 

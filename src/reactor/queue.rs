@@ -1,8 +1,8 @@
 //! What waits for the host: life-cycle events, whose places are reserved at the spawn, and streams with undelivered bytes.
 
-use super::entry::Entry;
+use super::entry::{Channel, Entry};
 use super::turn::wait_failed;
-use super::{Event, Reactor};
+use super::{Event, LastWords, Reactor};
 use crate::error::TurnError;
 use crate::kernel::{Kernel, WaitError};
 use crate::lifecycle::Happening;
@@ -44,8 +44,11 @@ impl<K: Kernel> Reactor<K> {
                 self.lend_output(key, token)
             }
             Item::Tell(token, happening) => {
-                self.queue.pop_front();
+                self.pop_item();
                 let key = self.find(token)?;
+                if let Happening::Drained { .. } = happening {
+                    self.release_late_bytes(key);
+                }
                 Some(self.lend(key, happening))
             }
         }
@@ -76,6 +79,15 @@ impl<K: Kernel> Reactor<K> {
         Ok(self.next_event())
     }
 
+    /// Takes the first item. One that leaves none behind lets the next ones begin at the beginning again: so no more of the queue's
+    /// memory is used than the most items that ever waited.
+    fn pop_item(&mut self) {
+        self.queue.pop_front();
+        if self.queue.is_empty() {
+            self.queue.clear();
+        }
+    }
+
     /// An event is waiting.
     pub fn has_events(&self) -> bool {
         self.queue.iter().any(|item| match *item {
@@ -88,7 +100,13 @@ impl<K: Kernel> Reactor<K> {
 
     fn may_lend(&self, key: usize, token: Token) -> bool {
         let What::Output(stream) = token.what() else { return false };
-        self.table[key].channel(stream).is_some_and(|c| !c.held.by_host() && c.captured.undelivered() > 0)
+        let entry = &self.table[key];
+        let is_early = |c: &Channel| {
+            // Late bytes come after the verdict, which waits for the list of holders.
+            let next = c.captured.total() - c.captured.undelivered();
+            entry.is_verdict_taken() || c.late_from.is_none_or(|from| next < from)
+        };
+        entry.channel(stream).is_some_and(|c| !c.held.by_host() && c.captured.undelivered() > 0 && is_early(c))
     }
 
     /// Takes what has nothing to say any more from the front of the queue: streams that were taken to the end or are held back,
@@ -96,7 +114,7 @@ impl<K: Kernel> Reactor<K> {
     pub(super) fn settle_front(&mut self) {
         while let Some(item) = self.queue.front().copied() {
             let Some(key) = self.find(item.token()) else {
-                self.queue.pop_front();
+                self.pop_item();
                 continue;
             };
             match item {
@@ -106,7 +124,7 @@ impl<K: Kernel> Reactor<K> {
                     if self.may_lend(key, token) {
                         return;
                     }
-                    self.queue.pop_front();
+                    self.pop_item();
                     if let Some(channel) = self.table[key].channel_mut(stream) {
                         channel.offered = false;
                         channel.captured.trim(&mut self.pool);
@@ -114,10 +132,26 @@ impl<K: Kernel> Reactor<K> {
                     self.release_last_event(key);
                 }
                 Item::Tell(_, Happening::Closed) if self.table[key].undelivered() => {
-                    self.queue.pop_front();
+                    self.pop_item();
                     self.table[key].last_event_waits = true;
                 }
                 Item::Tell(..) => return,
+            }
+        }
+    }
+
+    /// The verdict is taken: late bytes that have waited for it are offered.
+    fn release_late_bytes(&mut self, key: usize) {
+        let entry = &mut self.table[key];
+        entry.told_mut(&mut self.boxes).is_verdict_taken = true;
+        for stream in Stream::ALL {
+            let token = entry.token(What::Output(stream));
+            if let Some(channel) = entry.channel_mut(stream)
+                && !channel.offered
+                && channel.captured.undelivered() > 0
+            {
+                channel.offered = true;
+                self.queue.push_back(Item::Output(token));
             }
         }
     }
@@ -137,6 +171,10 @@ impl<K: Kernel> Reactor<K> {
         let origin = self.kernel.origin();
         let entry = self.table.get_mut(key)?;
         let generation = entry.generation;
+        if entry.channel(stream)?.captured.is_over_bound() {
+            // Bytes that were kept for the host alone go when it has them.
+            entry.settle_words(stream);
+        }
         let channel = entry.channel_mut(stream)?;
         let late_from = channel.late_from;
         // A piece ends where the late bytes begin.
@@ -178,7 +216,7 @@ impl<K: Kernel> Reactor<K> {
     fn hold(&mut self, generation: super::Generation, stream: Stream, hold: bool) -> bool {
         let Some(key) = self.own(generation) else { return false };
         let token = generation.token().with(What::Output(stream));
-        let Some(channel) = self.table[key].channel_mut(stream) else { return false };
+        let Some(channel) = self.table[key].heard(stream, &mut self.boxes) else { return false };
         channel.held = channel.held.with_host(hold);
         if !hold && !channel.offered && channel.captured.undelivered() > 0 {
             channel.offered = true;
@@ -191,18 +229,13 @@ impl<K: Kernel> Reactor<K> {
 
 fn event_of(entry: &Entry, happening: Happening) -> Event<'_> {
     let generation = entry.generation;
-    let exit = entry.life.exit().map_or(Exit::unknown(), |info| info.exit);
+    let exit = entry.life.exit().unwrap_or(Exit::unknown());
     match happening {
         Happening::Started => Event::Started { generation, pid: entry.pid },
         Happening::SpawnFailed => Event::SpawnFailed { generation, error: entry.spawn_error() },
         Happening::Exited => Event::Exited { generation, exit },
-        Happening::Drained { .. } => Event::Drained {
-            generation,
-            exit,
-            drain: entry.told.drain_told(),
-            last_words: entry.told.last_words.as_deref().unwrap_or_default(),
-        },
-        Happening::BackgroundWait => Event::BackgroundWait { generation, survivors: &entry.told.survivors },
-        Happening::Settled | Happening::Closed => Event::Settled { generation, settled: entry.told.settled_told() },
+        Happening::Drained { .. } => Event::Drained { generation, exit, drain: entry.drain_told(), last_words: LastWords::of(entry) },
+        Happening::BackgroundWait => Event::BackgroundWait { generation, survivors: entry.survivors_told() },
+        Happening::Settled | Happening::Closed => Event::Settled { generation, settled: entry.settled_told() },
     }
 }

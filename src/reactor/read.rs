@@ -3,8 +3,9 @@
 use super::Reactor;
 use super::entry::{Place, Sweep};
 use super::queue::Item;
+use crate::capture::Block;
 use crate::error::TurnError;
-use crate::kernel::{Batch, Got, Kernel, ReadOp, Until};
+use crate::kernel::{Batch, Got, Kernel, ReadOp};
 use crate::lifecycle::Input;
 use crate::lifecycle::report::StreamEnd;
 use crate::limits;
@@ -19,7 +20,7 @@ impl<K: Kernel> Reactor<K> {
         if !entry.life.is_open(stream) {
             return;
         }
-        let Some(channel) = entry.channel_mut(stream) else { return };
+        let Some(channel) = entry.heard(stream, &mut self.boxes) else { return };
         match channel.place {
             Place::Listed => {}
             Place::Off | Place::Waiting if channel.held.is_full() => channel.place = Place::Waiting,
@@ -43,9 +44,9 @@ impl<K: Kernel> Reactor<K> {
                 }
             }
             left -= batch.len();
-            self.perform(batch, false);
+            self.perform(&mut batch, false);
             if !self.ready.is_empty() {
-                self.look(Until::Peek)?;
+                self.glance()?;
             }
             if self.tellings != tellings {
                 break;
@@ -81,14 +82,14 @@ impl<K: Kernel> Reactor<K> {
     }
 
     /// Reads, then gives what came to the generations. In a sweep nothing goes back on the list: the sweep reads on.
-    fn perform(&mut self, mut batch: Batch, sweeping: bool) {
+    fn perform(&mut self, batch: &mut Batch, sweeping: bool) {
         if batch.is_empty() {
             return;
         }
         self.stats.reads += batch.len() as u64;
-        self.kernel.read(&mut batch);
+        self.kernel.read(batch);
         self.now = self.kernel.now();
-        for op in batch {
+        for op in batch.drain(..) {
             self.took(op, sweeping);
         }
     }
@@ -128,6 +129,10 @@ impl<K: Kernel> Reactor<K> {
     fn store(&mut self, key: usize, stream: Stream, op: ReadOp) {
         let now = self.now;
         let ReadOp { room, spare, got, .. } = op;
+        let room = match got {
+            Got::Data { .. } if self.table[key].owes_words(stream) => self.settle_before(key, stream, room),
+            Got::Data { .. } | Got::Empty | Got::End | Got::Failed(_) | Got::Unasked => room,
+        };
         let Some(channel) = self.table[key].channel_mut(stream) else { return };
         if let (Some(watch), Got::Data { n, .. }) = (&mut channel.watch, got) {
             // Before anything of it is kept: little may be.
@@ -148,6 +153,16 @@ impl<K: Kernel> Reactor<K> {
         if let Err(full) = self.spares.try_push(spare) {
             self.pool.put(full.element());
         }
+    }
+
+    /// Late bytes have come, into the room of a block with last words in it: these become text first.
+    fn settle_before(&mut self, key: usize, stream: Stream, room: Option<(Block, u32)>) -> Option<(Block, u32)> {
+        let entry = &mut self.table[key];
+        if let Some(channel) = entry.channel_mut(stream) {
+            channel.captured.give_back(room);
+        }
+        entry.settle_words(stream);
+        entry.channel_mut(stream).and_then(|channel| channel.captured.room())
     }
 
     /// What a read means for the list and for the sweep: more may be there, or the sweep of this stream is over.
@@ -205,7 +220,7 @@ impl<K: Kernel> Reactor<K> {
         entry.sweep = Sweep::Owed;
         for stream in Stream::ALL {
             let open = entry.life.is_open(stream);
-            if let Some(channel) = entry.channel_mut(stream) {
+            if let Some(channel) = entry.heard(stream, &mut self.boxes) {
                 channel.sweep_left = if open { channel.capacity } else { 0 };
             }
         }
@@ -215,7 +230,7 @@ impl<K: Kernel> Reactor<K> {
     pub(super) fn sweep_stream(&mut self, key: usize, stream: Stream) {
         let entry = &mut self.table[key];
         let open = entry.life.is_open(stream);
-        let Some(channel) = entry.channel_mut(stream) else { return };
+        let Some(channel) = entry.heard(stream, &mut self.boxes) else { return };
         if !open {
             return;
         }
@@ -242,7 +257,7 @@ impl<K: Kernel> Reactor<K> {
             }
         }
         if !batch.is_empty() {
-            self.perform(batch, true);
+            self.perform(&mut batch, true);
             return;
         }
         let over = std::mem::replace(&mut self.table[key].sweep, Sweep::None);

@@ -43,7 +43,7 @@ impl<K: Kernel> Reactor<K> {
             SpawnOutcome::Started => self.feed_input(key, Input::Started),
             SpawnOutcome::Failed(error) => {
                 let entry = &mut self.table[key];
-                entry.error = Some(error.shown_by(|text| entry.projection.text(text)));
+                entry.error = Some(error.shown_by(|text| entry.run.projection.text(text)));
                 self.feed_input(key, Input::StartFailed);
             }
         }
@@ -61,7 +61,8 @@ impl<K: Kernel> Reactor<K> {
             Collected::Ended(info) => info,
             Collected::Lost => ExitInfo { exit: Exit::unknown(), usage: None },
         };
-        self.table[key].exited = Some(self.now);
+        let told = self.table[key].told_mut(&mut self.boxes);
+        (told.exited, told.usage) = (Some(self.now), info.usage);
         self.feed_input(key, Input::Exit(info));
     }
 

@@ -1,18 +1,19 @@
 //! Bringing a generation in.
 
-use super::entry::{Channel, Entry, Feed, Held, Place, Sweep, Told, pipe_capacity};
-use super::watch::Watch;
+use super::entry::{Entry, Feed, Slot, Sweep};
+use super::run::Run;
 use super::{Command, Generation, Reactor};
-use crate::capture::Captured;
 use crate::error::{Errno, SpawnError, Step};
 use crate::kernel::plan::Containment;
 use crate::kernel::{Born, Kernel, Until, WaitError};
-use crate::lifecycle::{Life, State, Timer};
+use crate::lifecycle::{Life, State};
 use crate::limits;
 use crate::time::Ns;
 use crate::token::{Token, What};
 use crate::words::Stream;
 use std::collections::VecDeque;
+use std::num::NonZero;
+use std::sync::Arc;
 
 /// Places in the queue of events for one generation: its life-cycle events, and an item for each stream.
 const PLACES: usize = limits::EVENTS + 2;
@@ -33,15 +34,15 @@ impl<K: Kernel> Reactor<K> {
         let generation = Generation { sequence: self.sequence, slot, tag: self.tag };
         // Before the child exists: it may have ended by the time this thread is let run again.
         self.now = self.kernel.now();
+        let run = command.run(&self.projection, self.kernel.caps().group_signal);
         let born = match self.kernel.spawn(command.plan(), generation.token()) {
             Ok(born) => born,
             Err(error) => {
-                let projection = command.projection.as_ref().unwrap_or(&self.projection);
-                return Err(error.shown_by(|text| projection.text(text)));
+                return Err(error.shown_by(|text| run.projection.text(text)));
             }
         };
         let raw = [born.stdin.is_some(), born.stdout.is_some(), born.stderr.is_some()];
-        let entry = self.entry(command, generation, &born);
+        let entry = self.entry(command, run, generation, &born);
         if raw.contains(&true) {
             self.raw.insert(generation.token().bits(), [born.stdin, born.stdout, born.stderr]);
         }
@@ -118,56 +119,36 @@ impl<K: Kernel> Reactor<K> {
         self.writers.reserve(room(self.writers.len(), one_more));
     }
 
-    fn entry(&self, command: &Command, generation: Generation, born: &Born<K::Raw>) -> Entry {
-        let captured = command.captured();
-        let projection = command.projection.as_ref().unwrap_or(&self.projection);
-        let channel = |stream: Stream| {
-            let capture = command.captures[stream.index()];
-            captured[stream.index()].then(|| {
-                Box::new(Channel {
-                    captured: Captured::new(capture.keep, capture.deliver, capture.ahead.max(1), capture.lossy),
-                    place: Place::Off,
-                    held: Held::No,
-                    sweep_left: 0,
-                    capacity: pipe_capacity(capture.pipe),
-                    late_from: None,
-                    offered: false,
-                    watch: Watch::of(command, stream, projection),
-                    error: None,
-                })
-            })
-        };
+    fn entry(&mut self, command: &Command, run: Arc<Run>, generation: Generation, born: &Born<K::Raw>) -> Entry {
+        let captured = Stream::ALL.map(|stream| run.captures(stream));
         let feed = command.feeds_stdin().then(|| {
             let queue: VecDeque<_> = command.input.iter().cloned().collect();
             Box::new(Feed { last: command.input.is_some(), queue, begun: 0, written: 0, end: None, error: None })
         });
-        let lines = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        Entry {
+        let mut entry = Entry {
             generation,
-            life: Life::new(command.policy, captured, feed.is_some(), self.kernel.caps().group_signal)
+            life: Life::sharing(Arc::clone(&run.given), captured, feed.is_some())
                 .led_by(born.pid)
-                .looking_outside(command.plan().contain == Containment::Cookie),
-            stop: command.policy.stop,
+                .looking_outside(run.plan.contain == Containment::Cookie),
             pid: born.pid,
-            plan: command.plan().clone(),
-            projection: projection.clone(),
+            run,
             born: self.now,
             started_at: born.started_at,
-            exited: None,
-            closed: None,
-            streams: [channel(Stream::Stdout), channel(Stream::Stderr)],
-            words_from: command.last_words_stream(),
-            tail_lines: [lines(command.last_words.lines), lines(command.last_words.late_lines)],
+            streams: captured.map(|is| if is { Slot::Quiet } else { Slot::Absent }),
             feed,
-            timers: [None; Timer::ALL.len()],
+            capacities: born.capacities.map(|had| had.and_then(NonZero::new)),
             sweep: Sweep::None,
             sweep_queued: false,
-            mark: None,
             watched: 0,
             error: None,
-            told: Box::new(Told::default()),
+            told: None,
             last_event_waits: false,
+        };
+        if entry.run.line_function.is_some() {
+            // Its watch has to know when the last words are over.
+            entry.heard(entry.run.words_from(), &mut self.boxes);
         }
+        entry
     }
 }
 

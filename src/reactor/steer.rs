@@ -51,7 +51,7 @@ impl<K: Kernel> Reactor<K> {
 
     /// The keys of all that are not closed, in the order of their start.
     pub(super) fn generations(&self) -> Vec<Generation> {
-        let mut all: Vec<_> = self.table.iter().filter(|(_, entry)| entry.closed.is_none()).map(|(_, entry)| entry.generation).collect();
+        let mut all: Vec<_> = self.table.iter().filter(|(_, entry)| entry.closed().is_none()).map(|(_, entry)| entry.generation).collect();
         all.sort_unstable();
         all
     }
@@ -66,7 +66,7 @@ impl<K: Kernel> Reactor<K> {
         self.now = self.kernel.now();
         self.ask_exit(key);
         let entry = &self.table[key];
-        let (before, own) = (entry.life.stopping(), entry.stop);
+        let (before, own) = (entry.life.stopping(), entry.life.stop_policy());
         if entry.life.is_closed() {
             return Stopping::Gone;
         }
@@ -117,15 +117,16 @@ impl<K: Kernel> Reactor<K> {
     /// What is kept of a captured stream at this moment.
     pub fn kept(&self, generation: Generation, stream: Stream) -> Option<&Captured> {
         let key = self.own(generation)?;
-        Some(&self.table[key].channel(stream)?.captured)
+        self.table[key].kept(stream)
     }
 
     /// Takes what was kept of a stream of a generation whose `Closed` is being handled; once.
     pub fn take(&mut self, generation: Generation, stream: Stream) -> Option<Captured> {
         let key = self.own(generation)?;
         let entry = &mut self.table[key];
-        entry.closed?;
-        entry.streams[stream.index()].take().map(|channel| channel.captured)
+        entry.closed()?;
+        entry.settle_words(stream);
+        entry.take(stream)
     }
 
     /// The write end of a stdin that was made with [`Stdin::Raw`](crate::Stdin::Raw); once.
@@ -178,7 +179,7 @@ impl<K: Kernel> Reactor<K> {
         self.errand.forget(generation.token());
         let released = self.released.take().unwrap_or_default();
         self.queue.retain(|item| item.token().with(crate::token::What::Spawn) != generation.token());
-        let kept = Stream::ALL.map(|stream| self.table[key].streams[stream.index()].take().map(|channel| channel.captured));
+        let kept = Stream::ALL.map(|stream| self.table[key].take(stream));
         let pid = self.table[key].pid;
         self.remove(key);
         self.live -= 1;

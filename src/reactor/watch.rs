@@ -1,7 +1,8 @@
 //! The last words as they arrive, through the line function of a host that has one.
 
 use super::Command;
-use crate::capture::{Line, LineFunction, LiveTail, Projection};
+use super::run::Run;
+use crate::capture::{Line, LineFunction, LiveTail};
 use crate::words::Stream;
 use std::any::Any;
 use std::fmt;
@@ -25,7 +26,7 @@ impl Command {
     /// # Ok::<(), lastwords::RunError>(())
     /// ```
     pub fn line_function(&mut self, function: impl Fn(&str) -> Line + Send + Sync + 'static) -> &mut Command {
-        self.line_function = Some(Arc::new(function));
+        self.said_mut().line_function = Some(Arc::new(function));
         self
     }
 }
@@ -61,9 +62,9 @@ impl fmt::Debug for Watch {
 
 impl Watch {
     /// That of a command for this stream, if it has one and the last words are in it.
-    pub(super) fn of(command: &Command, stream: Stream, projection: &Projection) -> Option<Box<Watch>> {
-        let function = command.line_function.clone().filter(|_| stream == command.last_words_stream())?;
-        let tail = LiveTail::new(projection, command.last_words.lines, command.last_words.late_lines);
+    pub(super) fn of(run: &Run, stream: Stream) -> Option<Box<Watch>> {
+        let function = run.line_function.clone().filter(|_| stream == run.words_from())?;
+        let tail = LiveTail::new(&run.projection, run.last_words.lines, run.last_words.late_lines);
         Some(Box::new(Watch { tail, function }))
     }
 
@@ -72,16 +73,19 @@ impl Watch {
         self.tail.push(bytes, &mut |line: &str| guarded(&self.function, line, panic));
     }
 
-    /// The last words; what begins from now on is late.
-    pub(super) fn last_words(&mut self, panic: &mut Option<Panic>) -> Vec<String> {
+    /// What begins from now on is late: the last words stay as they are.
+    pub(super) fn begin_late(&mut self, panic: &mut Option<Panic>) {
         self.tail.begin_late(&mut |line: &str| guarded(&self.function, line, panic));
-        self.tail.last().map(str::to_owned).collect()
     }
 
-    /// The late lines; nothing comes any more.
-    pub(super) fn late_words(&mut self, panic: &mut Option<Panic>) -> Vec<String> {
+    /// Nothing comes any more.
+    pub(super) fn finish(&mut self, panic: &mut Option<Panic>) {
         self.tail.finish(&mut |line: &str| guarded(&self.function, line, panic));
-        self.tail.late().map(str::to_owned).collect()
+    }
+
+    /// What is kept.
+    pub(super) fn tail(&self) -> &LiveTail {
+        &self.tail
     }
 }
 

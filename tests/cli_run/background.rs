@@ -46,6 +46,30 @@ fn work_is_terminated_after_its_wait_and_killed_after_its_grace() {
     assert!(!is_alive(text(&output.stdout)));
 }
 
+/// The wait is bounded by the run limit as well: the nearer of the two is told, and the limit as the reason.
+#[test]
+fn a_time_limit_that_is_nearer_than_the_wait_is_told() {
+    let output = finish(&mut shell(&["--timeout", "3s", "--background-grace", "100ms"], LEAVES));
+    assert_eq!(output.status.code(), Some(124));
+    let said = text(&output.stderr);
+    let [wait, end] = said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
+    assert!(wait.starts_with("lastwords: waiting for background work, ") && wait.contains(" at most (time limit): sleep (pid "), "{said}");
+    assert!(!wait.contains("30m"), "{said}");
+    assert!(end.starts_with("lastwords: background work was terminated ") && end.contains(" (time limit): sleep (pid "), "{said}");
+    assert!(!is_alive(text(&output.stdout)));
+}
+
+/// Members of the group that outlived the first signal of a stop are none of the command's background work.
+#[test]
+fn what_a_time_limit_had_to_kill_is_not_called_background_work() {
+    let script = "(trap '' TERM; while :; do sleep 0.05; done) & echo $!; wait";
+    let options = ["--timeout", "500ms", "--stop-grace", "200ms"];
+    let output = finish(&mut shell(&options, script));
+    assert_eq!(output.status.code(), Some(124));
+    let said = text(&output.stderr);
+    assert!(said.contains("SIGKILL was needed") && !said.contains("background work"), "{said}");
+}
+
 #[test]
 fn work_that_is_reported_or_not_looked_for_leaves_the_status_as_it_is() {
     for (options, state, status) in [
@@ -93,7 +117,7 @@ fn a_containment_that_cannot_be_had_is_125_and_says_what_is_missing() {
     let (output, report) = finish_with_report(&["--contain", "cgroup=/nonexistent"], "echo started");
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(125), ""));
     assert_eq!((&report["error"]["step"], &report["error"]["errno"]), (&"cgroup".into(), &"ENOENT".into()));
-    assert!(text(&output.stderr).contains("failed to enter the cgroup \"/nonexistent\""), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("failed to make a cgroup for the child in \"/nonexistent\""), "{}", text(&output.stderr));
 }
 
 /// The usual case costs one system call: by it the group is asked whether anybody is left.

@@ -102,8 +102,24 @@ fn why_it_could_not_be_started_is_its_last_word() {
 }
 
 #[test]
-fn last_words_that_cannot_be_written_are_told() {
-    let output = finish(&mut shell(&["--termination-log", "/nonexistent/log"], "exit 0"));
-    assert_eq!(output.status.code(), Some(125));
+fn last_words_that_have_no_place_are_told_before_anything_runs() {
+    let scratch = Scratch::new();
+    for place in [std::path::Path::new("/nonexistent/log"), scratch.dir()] {
+        let options = ["--termination-log", place.to_str().expect("text")];
+        let output = finish(&mut shell(&options, "echo started"));
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(125), ""), "{place:?}");
+        assert!(text(&output.stderr).contains("failed to write the last words to"), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn last_words_whose_place_goes_away_meanwhile_are_told() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("mount");
+    std::fs::create_dir(&dir).expect("made");
+    let file = dir.join("log");
+    let script = format!("rmdir {}; echo started", dir.display());
+    let output = finish(&mut shell(&["--termination-log", file.to_str().expect("text")], &script));
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(125), "started\n"));
     assert!(text(&output.stderr).contains("failed to write the last words to"), "{}", text(&output.stderr));
 }

@@ -21,8 +21,9 @@ fn a_success_is_told_whole() {
     assert_eq!(report["stop"], Value::Null);
     assert_eq!((&report["drain"]["idle_ms"], &report["drain"]["limit_ms"]), (&json!(2000), &json!(5000)));
     assert_eq!(report["drain"]["ended_by"], "eof");
-    assert_eq!(report["streams"]["stdout"], json!({"bytes": 4, "dropped": 0, "late": 0, "end": "eof", "error": null}));
-    assert_eq!(report["streams"]["stderr"], json!({"bytes": 4, "dropped": 0, "late": 0, "end": "eof", "error": null}));
+    assert_eq!(report["streams"]["stdout"], json!({"bytes": 4, "dropped": 0, "late": 0, "end": "eof", "error": null, "capacity": null}));
+    assert_eq!(report["streams"]["stderr"], json!({"bytes": 4, "dropped": 0, "late": 0, "end": "eof", "error": null, "capacity": null}));
+    assert_eq!(report.get("stdin"), Some(&Value::Null), "the command's own stdin is not fed by the loop");
     assert_eq!(report["stderr_tail"], json!(["err"]));
     assert_eq!(report["background"]["state"], "none");
     assert_eq!(report["background"]["complete"], true);

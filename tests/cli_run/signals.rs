@@ -29,7 +29,7 @@ fn term_is_a_stop() {
     assert_eq!(running.wait().code(), Some(0));
     let report = read_report(&file);
     assert_eq!(report["outcome"], "stopped");
-    assert_eq!(report["stop"], json!({"reason": "request", "signal": "TERM", "escalated": false, "stuck": []}));
+    assert_eq!(report["stop"], json!({"reason": "request", "signal": "TERM", "escalated": false, "denied": false, "stuck": []}));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The exit status of lastwords.
 
-use crate::support::{LASTWORDS, Running, Scratch, finish, finish_with_report, is_alive, lastwords, shell, text};
+use crate::support::{LASTWORDS, Running, Scratch, finish, finish_with_report, is_alive, lastwords, shell, text, with_default_actions};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
@@ -33,7 +33,7 @@ fn an_end_by_int_or_quit_is_lastwords_own_end() {
         assert_eq!(output.status.signal(), Some(number));
         assert!(!output.status.core_dumped(), "lastwords itself leaves no core");
     }
-    let mut outer = Command::new("sh");
+    let mut outer = with_default_actions("sh");
     outer.args(["-c", r#""$0" run -- sh -c 'kill -INT $$'; echo $?"#, LASTWORDS]);
     assert_eq!(text(&finish(&mut outer).stdout), "130\n");
 }
@@ -73,6 +73,7 @@ fn the_own_failures_of_lastwords_are_125() {
         &["--timeout", "0", "--", "true"],
         &["--cwd", "/no/such/directory", "--", "true"],
         &["--report", "/no/such/directory/report", "--", "true"],
+        &["--termination-log", "/no/such/directory/log", "--", "true"],
     ] {
         let output = finish(&mut lastwords(words));
         assert_eq!(status(&output), Some(125), "{words:?}");
@@ -88,6 +89,22 @@ fn help_and_version_are_no_failure() {
         let output = finish(Command::new(LASTWORDS).args(words));
         assert_eq!(status(&output), Some(0));
         assert!(!output.stdout.is_empty());
+    }
+}
+
+/// What a user has to know of the statuses stands where they look first.
+#[test]
+fn the_help_tells_the_exceptions() {
+    let output = finish(Command::new(LASTWORDS).args(["run", "--help"]));
+    let help = text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    for words in [
+        "124 after --timeout (unless the command had ended before with a status that is not 0",
+        "(--timeout takes no 0)",
+        "LASTWORDS_LOG=off|error|warn|info|debug|trace",
+        "(not with --background terminate)",
+        "(not with --secret)",
+    ] {
+        assert!(help.contains(words), "{words:?} is not in the help:\n{help}");
     }
 }
 

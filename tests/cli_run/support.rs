@@ -14,11 +14,18 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const LASTWORDS: &str = env!("CARGO_BIN_EXE_lastwords");
 
-/// `lastwords run`, with these words after it, stdin from /dev/null. Whoever runs the tests may ignore signals (nohup, a job in
-/// the background of a script): the default actions are put back first.
-pub(crate) fn lastwords(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
+/// A program with the default action for every signal: whoever runs the tests may ignore some (nohup, a job in the background of
+/// a script).
+pub(crate) fn with_default_actions(program: &str) -> Command {
     let mut command = Command::new("env");
-    command.args(["--default-signal", LASTWORDS, "run"]).args(words).stdin(Stdio::null()).env_remove("LASTWORDS_LOG");
+    command.args(["--default-signal", program]);
+    command
+}
+
+/// `lastwords run`, with these words after it, stdin from /dev/null.
+pub(crate) fn lastwords(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
+    let mut command = with_default_actions(LASTWORDS);
+    command.arg("run").args(words).stdin(Stdio::null()).env_remove("LASTWORDS_LOG");
     command
 }
 

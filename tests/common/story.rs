@@ -97,8 +97,7 @@ impl Story {
 
     fn take(&mut self, stream: Stream, bytes: &[u8], offset: u64, lost: u64, at: Instant, late: bool) {
         assert!(!bytes.is_empty(), "an empty piece");
-        // The verdict may have been given already while its event waits for the list of holders.
-        assert!(!late || self.exit().is_some(), "late bytes before the exit: {self:?}");
+        assert!(!late || self.drain().is_some(), "late bytes before the verdict: {self:?}");
         let taken = &mut self.taken[stream.index()];
         assert_eq!(offset, taken.end + lost, "a hole, or bytes twice, in {stream}");
         assert!(late || taken.late == 0, "bytes after late ones that are not late");

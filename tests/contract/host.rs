@@ -188,8 +188,11 @@ impl<R: Rig> Host<R> {
         let mut scan =
             Scan { id: self.scans, members: members.to_vec(), holders: holders.to_vec(), budget: limits::SCAN_BUDGET, ..Scan::default() };
         for _ in 0..1_000_000 {
-            if let ScanStep::Done { complete } = self.kernel().scan(&mut scan) {
-                return (scan.found, complete);
+            if let ScanStep::Done { members: all_members, holders: all_holders } = self.kernel().scan(&mut scan) {
+                return (
+                    scan.found,
+                    scan.doubtful.is_empty() && (members.is_empty() || all_members) && (holders.is_empty() || all_holders),
+                );
             }
         }
         panic!("a scan without an end");

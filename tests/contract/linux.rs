@@ -7,7 +7,7 @@ use crate::support::{self, Census};
 use lastwords::kernel::Kernel;
 use lastwords::kernel::linux::{Linux, LinuxOptions};
 use lastwords::kernel::plan::Plan;
-use lastwords::{Backend, BackendChoice, ExitSourceChoice, GroupSignal, Signal};
+use lastwords::{Backend, BackendChoice, CgroupOptions, ExitSourceChoice, GroupSignal, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Resource, Rlimit, WaitOptions, getrlimit, kill_process, setrlimit, waitpid};
 use std::fs;
@@ -22,6 +22,8 @@ pub(crate) struct LinuxRig<const KIND: u8 = 0> {
     strangers: Vec<Child>,
     /// How many descriptors may still be opened, the next time that they are short.
     spare: u64,
+    /// A cgroup for the cgroups of this test.
+    cgroups: Option<std::path::PathBuf>,
 }
 
 fn pid_of(number: u32) -> Option<Pid> {
@@ -63,7 +65,7 @@ impl<const KIND: u8> Rig for LinuxRig<KIND> {
             // Then the promises are kept by epoll, as they are where it was asked for.
             eprintln!("{}", linux.caps().backend_why);
         }
-        LinuxRig { linux, strangers: Vec::new(), spare: 0 }
+        LinuxRig { linux, strangers: Vec::new(), spare: 0, cgroups: None }
     }
 
     fn kernel(&mut self) -> &mut Linux {
@@ -146,6 +148,24 @@ impl<const KIND: u8> Rig for LinuxRig<KIND> {
         format!("descriptors {:?}, children {:?}, {} threads", census.descriptors, census.children, census.threads)
     }
 
+    fn named(&mut self, comm: &str) -> Vec<u32> {
+        let all = fs::read_dir("/proc").expect("/proc").filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok());
+        all.filter(|pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|c| c.trim_end() == comm)).collect()
+    }
+
+    fn cgroup_parent(&mut self) -> Option<CgroupOptions> {
+        let parent = support::cgroups()?.join(format!("lastwords-contract-{}", std::process::id()));
+        if self.cgroups.is_none() {
+            fs::create_dir(&parent).expect("a cgroup");
+        }
+        Some(CgroupOptions::default().parent(&*self.cgroups.get_or_insert(parent)))
+    }
+
+    fn cgroups(&mut self) -> usize {
+        let Some(parent) = &self.cgroups else { return 0 };
+        fs::read_dir(parent).expect("it is there").filter(|e| e.as_ref().is_ok_and(|e| e.path().is_dir())).count()
+    }
+
     fn die_of_sigpipe() {
         // SAFETY: the default action needs no handler.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
@@ -155,6 +175,9 @@ impl<const KIND: u8> Rig for LinuxRig<KIND> {
         for mut child in self.strangers {
             child.kill().expect("a child of ours");
             child.wait().expect("a child of ours");
+        }
+        if let Some(parent) = self.cgroups {
+            fs::remove_dir(parent).expect("nothing is left in it");
         }
     }
 }

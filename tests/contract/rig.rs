@@ -1,9 +1,9 @@
 //! What differs between the kernels under test: how one is made, and how a test reaches behind its back.
 
 use crate::support;
-use lastwords::Signal;
 use lastwords::kernel::Kernel;
 use lastwords::kernel::plan::Plan;
+use lastwords::{CgroupOptions, Signal};
 use std::time::Duration;
 
 /// Runs a promise; on a real kernel in a process of its own. A child that another thread starts holds copies of all pipes until its
@@ -45,6 +45,12 @@ pub(crate) trait Rig: Sized {
     fn failures(&mut self) -> Vec<Failure<Self>>;
     /// What could leak, in words that can be compared.
     fn count(&mut self) -> String;
+    /// Processes with this command name.
+    fn named(&mut self, comm: &str) -> Vec<u32>;
+    /// Where cgroups can be made; `None` if that cannot be had here.
+    fn cgroup_parent(&mut self) -> Option<CgroupOptions>;
+    /// How many cgroups are there.
+    fn cgroups(&mut self) -> usize;
     /// The host dies of SIGPIPE from now on, as a program in C does.
     fn die_of_sigpipe();
     /// The end of the test: what must never have happened has not.

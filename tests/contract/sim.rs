@@ -2,12 +2,12 @@
 
 use crate::rig::{Failure, NO_GROUP_SIGNAL, Rig, SIGCHLD, STORM};
 use crate::support;
-use lastwords::Signal;
 use lastwords::error::{Errno, Step};
 use lastwords::kernel::plan::Plan;
 use lastwords::kernel::sim::{Fault, Script, Sim, SimOptions, Unruly, Violation};
 use lastwords::time::Ns;
 use lastwords::words::ExitSource;
+use lastwords::{CgroupOptions, Signal};
 use std::time::Duration;
 
 /// The simulated kernel.
@@ -84,6 +84,18 @@ impl<const KIND: u8> Rig for SimRig<KIND> {
         let world = self.0.world();
         let pids: Vec<u32> = world.processes().map(|p| p.pid).collect();
         format!("{} generations, processes {pids:?}, {} pipes", self.0.generations(), world.pipes().count())
+    }
+
+    fn named(&mut self, comm: &str) -> Vec<u32> {
+        self.0.world().processes().filter(|p| p.comm == comm && !p.is_zombie()).map(|p| p.pid).collect()
+    }
+
+    fn cgroup_parent(&mut self) -> Option<CgroupOptions> {
+        Some(CgroupOptions::default())
+    }
+
+    fn cgroups(&mut self) -> usize {
+        self.0.world().cgroups().count()
     }
 
     fn die_of_sigpipe() {}

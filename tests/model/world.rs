@@ -66,6 +66,8 @@ pub(crate) struct Config {
     pub(crate) unwatchable: bool,
     /// Members are hidden from scans, which are incomplete therefore.
     pub(crate) hidden: bool,
+    /// Only a scan tells that nobody is left: a cookie.
+    pub(crate) marked: bool,
     pub(crate) leader: Kind,
     pub(crate) kinds: &'static [Kind],
     pub(crate) writes: u8,
@@ -406,7 +408,8 @@ impl<'c> Turn<'c> {
     fn probe(&mut self) {
         self.bad(self.at.world.collected != Collected::Not, "the group is asked about before the exit");
         let zombie = self.config.zombies && self.at.world.mems.iter().flatten().any(|m| m.inside && !m.alive);
-        let answer = if self.at.world.collected == Collected::Kept {
+        let is_empty = self.at.world.insiders().next().is_none();
+        let answer = if self.at.world.collected == Collected::Kept || (self.config.marked && is_empty) {
             Probe::Cannot
         } else if zombie || self.at.world.insiders().next().is_some() {
             Probe::Alive

@@ -6,7 +6,8 @@ use lastwords::kernel::sim::{Fault, Script, Sim, SimEnd, SimOptions};
 use lastwords::time::Ns;
 use lastwords::words::ExitSource;
 use lastwords::{
-    BackgroundPolicy, Command, DrainPolicy, Exit, Generation, Reactor, Signal, StatusSource, StopPolicy, Stopping, Stream, Wait,
+    BackgroundPolicy, Command, Containment, DrainPolicy, Exit, Generation, Reactor, Signal, StatusSource, StopPolicy, Stopping, Stream,
+    Wait,
 };
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -82,6 +83,10 @@ pub(crate) enum Other {
     WorksInTheBackground,
     /// In a session of its own, with the pipes.
     Escapes,
+    /// The same, and it ignores SIGTERM.
+    EscapesAndIsDeaf,
+    /// In a session of its own, without the pipes.
+    EscapesAndWorks,
 }
 
 /// Who there is and what happens.
@@ -91,15 +96,22 @@ pub(crate) struct Cast {
     pub(crate) moves: Vec<Move>,
     /// The first of two cannot come after the second.
     pub(crate) rules: Vec<(Move, Move)>,
+    /// What sees whoever has left the group.
+    pub(crate) contain: Containment,
 }
 
 impl Cast {
     pub(crate) fn new(leader: Leader, other: Other, moves: &[Move]) -> Cast {
-        Cast { leader, other, moves: moves.to_vec(), rules: Vec::new() }
+        Cast { leader, other, moves: moves.to_vec(), rules: Vec::new(), contain: Containment::Group }
     }
 
     pub(crate) fn rules(mut self, rules: &[(Move, Move)]) -> Cast {
         self.rules = rules.to_vec();
+        self
+    }
+
+    pub(crate) fn contained(mut self, contain: Containment) -> Cast {
+        self.contain = contain;
         self
     }
 
@@ -110,6 +122,8 @@ impl Cast {
             Other::HoldsAndIsDeaf => "fork { ignore TERM; sleep forever }; ",
             Other::WorksInTheBackground => "fork { close stdout; close stderr; sleep forever }; ",
             Other::Escapes => "fork { setsid; sleep forever }; ",
+            Other::EscapesAndIsDeaf => "fork { setsid; ignore TERM; sleep forever }; ",
+            Other::EscapesAndWorks => "fork { setsid; close stdout; close stderr; sleep forever }; ",
         };
         let rest = if self.leader == Leader::IsUnkillable { "unkillable; " } else { "" };
         format!("on USR1 {{ close stdout; close stderr }}; {other}{rest}sleep forever")
@@ -162,7 +176,7 @@ impl<'a> Run<'a> {
         }
         let mut reactor = Reactor::with_kernel(Sim::new(options), Default::default());
         let mut watch = Watch::new(told.clone(), [IDLE, LIMIT]);
-        let old = start(&mut reactor, &mut watch, "exit 0", 0);
+        let old = start(&mut reactor, &mut watch, "exit 0", 0, Containment::Group);
         while reactor.is_busy() {
             let _turn = reactor.turn(None).expect("a turn");
             watch.events(&mut reactor);
@@ -175,7 +189,7 @@ impl<'a> Run<'a> {
             }
             Leader::Sleeps | Leader::IsUnkillable => {}
         }
-        let first = start(&mut reactor, &mut watch, &cast.script(), 3);
+        let first = start(&mut reactor, &mut watch, &cast.script(), 3, cast.contain.clone());
         let leader = reactor.pid(first).expect("it has been started");
         let mut run = Run { reactor, watch, cast, first, old, leader, other: None, ends: Vec::new(), told };
         if matches!(cast.leader, Leader::Sleeps | Leader::IsUnkillable) {
@@ -231,7 +245,7 @@ impl<'a> Run<'a> {
             }
             Move::Detach => self.let_go(),
             Move::Restart => {
-                start(&mut self.reactor, &mut self.watch, "print stdout \"two\\n\"; exit 0", 0);
+                start(&mut self.reactor, &mut self.watch, "print stdout \"two\\n\"; exit 0", 0, Containment::Group);
             }
             Move::Stray => self.stray(),
             Move::Steal => sim.world_mut().steal(self.leader),
@@ -288,7 +302,8 @@ impl<'a> Run<'a> {
         self.reactor.kernel_mut().world_mut().thaw(self.leader);
         self.pass(Duration::from_secs(3));
         self.turns();
-        let escaped = self.cast.other == Other::Escapes || self.watch.is_let_go(self.first);
+        let unseen = self.cast.other == Other::Escapes && self.cast.contain == Containment::Group;
+        let escaped = unseen || self.watch.is_let_go(self.first);
         if escaped {
             for pid in [Some(self.leader), self.other].into_iter().flatten() {
                 self.reactor.kernel_mut().world_mut().kill(pid, Signal::KILL);
@@ -303,10 +318,10 @@ impl<'a> Run<'a> {
 }
 
 /// Starts a script; `code` is what it exits with when it ends by itself.
-fn start(reactor: &mut Reactor<Sim>, watch: &mut Watch, script: &str, code: i32) -> Generation {
+fn start(reactor: &mut Reactor<Sim>, watch: &mut Watch, script: &str, code: i32, contain: Containment) -> Generation {
     assert!(Script::parse(script).is_ok(), "{script}");
     let mut command = Command::new("sim");
-    command.arg(script);
+    command.arg(script).containment(contain);
     policies(&mut command);
     let generation = reactor.start(&command).expect("the simulation starts it");
     watch.started(reactor, generation, code);

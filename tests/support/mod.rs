@@ -6,9 +6,11 @@
 //! * [`Census`] counts what could leak.
 
 mod census;
+mod cgroups;
 mod player;
 
 pub(crate) use census::Census;
+pub(crate) use cgroups::cgroups;
 
 use lastwords::kernel::plan::Plan;
 use lastwords::kernel::sim::script::{PLAY, Script};
@@ -17,7 +19,7 @@ use std::process::Command;
 
 /// Each test binary uses a part of this; here is a use of all of it.
 const _: fn() = || {
-    let _ = (program, play, plan, alone::<fn()>, Census::take, Census::difference, Census::assert_same);
+    let _ = (program, play, plan, cgroups, alone::<fn()>, Census::take, Census::difference, Census::assert_same);
 };
 
 const ALONE: &str = "LASTWORDS_ALONE";

@@ -4,7 +4,7 @@
 
 #![expect(unsafe_code, reason = "fork, signals and descriptors of a process that is its own master")]
 
-use lastwords::kernel::sim::script::{Act, Acts, Channel, PLAY, Script, Target, piece};
+use lastwords::kernel::sim::script::{Act, Acts, Channel, PLAY, Program, Script, Target, piece};
 use lastwords::time::Ns;
 use lastwords::words::{Signal, Stream};
 use std::os::fd::RawFd;
@@ -20,7 +20,7 @@ const SURE: usize = 4096;
 fn play_if_asked() {
     let Some(text) = std::env::var_os(PLAY) else { return };
     let Ok(script) = Script::parse(&text.to_string_lossy()) else { leave(CANNOT) };
-    let mut player = Player { handled: Vec::new(), signals: None, child: 0 };
+    let mut player = Player { handled: Vec::new(), blocked: Vec::new(), signals: None, child: 0 };
     player.acts(script.acts());
     leave(0);
 }
@@ -32,6 +32,7 @@ fn leave(code: i32) -> ! {
 
 struct Player {
     handled: Vec<(Signal, Acts)>,
+    blocked: Vec<Signal>,
     /// The signalfd, once something is handled.
     signals: Option<RawFd>,
     /// The child forked last.
@@ -81,6 +82,19 @@ impl Player {
             Act::Ignore(signal) => self.dispose(*signal, libc::SIG_IGN),
             Act::Reset(signal) => self.dispose(*signal, libc::SIG_DFL),
             Act::On(signal, acts) => self.on(*signal, acts),
+            Act::Block(signal) => {
+                self.blocked.push(*signal);
+                self.mask(*signal, libc::SIG_BLOCK);
+                self.listen();
+            }
+            Act::Unblock(signal) => {
+                self.blocked.retain(|s| s != signal);
+                if !self.handled.iter().any(|(s, _)| s == signal) {
+                    self.mask(*signal, libc::SIG_UNBLOCK);
+                }
+                self.listen();
+            }
+            Act::Exec(program) => exec(program),
             Act::Kill(target, signal) => self.kill(*target, *signal),
             Act::Repeat(times, acts) => {
                 let mut left = *times;
@@ -99,7 +113,7 @@ impl Player {
                 // SAFETY: no memory is involved.
                 unsafe { libc::setresuid(*user, *user, *user) };
             }
-            Act::Unkillable => leave(CANNOT),
+            Act::Unkillable | Act::Fault(..) => leave(CANNOT),
             Act::Exit(code) => leave(*code),
         }
     }
@@ -240,14 +254,24 @@ impl Player {
         // SAFETY: ignoring and the default need no handler.
         unsafe { libc::signal(signal.as_raw(), action) };
         self.handled.retain(|(s, _)| *s != signal);
-        self.mask(signal, libc::SIG_UNBLOCK);
+        if !self.blocked.contains(&signal) {
+            self.mask(signal, libc::SIG_UNBLOCK);
+        }
     }
 
     fn on(&mut self, signal: Signal, acts: &Acts) {
         self.mask(signal, libc::SIG_BLOCK);
         self.handled.retain(|(s, _)| *s != signal);
         self.handled.push((signal, acts.clone()));
-        let all = set_of(self.handled.iter().map(|(s, _)| *s));
+        self.listen();
+    }
+
+    /// The signalfd has what is handled and not blocked.
+    fn listen(&mut self) {
+        if self.signals.is_none() && self.handled.is_empty() {
+            return;
+        }
+        let all = set_of(self.handled.iter().map(|(s, _)| *s).filter(|s| !self.blocked.contains(s)));
         // SAFETY: the set lives across the call.
         let fd = unsafe { libc::signalfd(self.signals.unwrap_or(-1), &all, libc::SFD_CLOEXEC) };
         if self.signals.is_none() {
@@ -276,6 +300,21 @@ fn set_of(signals: impl Iterator<Item = Signal>) -> libc::sigset_t {
         unsafe { libc::sigaddset(&mut set, signal.as_raw()) };
     }
     set
+}
+
+/// Becomes this program again, with another script and perhaps with nothing else in its environment.
+fn exec(program: &Program) -> ! {
+    let text = |text: String| std::ffi::CString::new(text).unwrap_or_default();
+    let name = program.name.replace('\\', "\\\\").replace('"', "\\\"");
+    let others =
+        std::env::vars().filter(|(name, _)| !program.is_clean && name != PLAY).map(|(name, value)| text(format!("{name}={value}")));
+    let env: Vec<_> = others.chain([text(format!("{PLAY}=name \"{name}\"; {}", program.text))]).collect();
+    let argv = [text(program.name.clone())];
+    let pointers = |list: &[std::ffi::CString]| list.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>();
+    // What is ignored or blocked stays so: std's own exec would undo it.
+    // SAFETY: both lists end with null, and what they point to lives across the call.
+    unsafe { libc::execve(c"/proc/self/exe".as_ptr(), pointers(&argv).as_ptr(), pointers(&env).as_ptr()) };
+    leave(CANNOT)
 }
 
 /// The main thread ends, another goes on.

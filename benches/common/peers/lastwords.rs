@@ -10,7 +10,8 @@ use std::time::Duration;
 /// The idle bound where a pipe is held by somebody else: in the other scenarios it is never reached.
 const IDLE: Duration = Duration::from_millis(100);
 
-pub(super) fn has_uring() -> bool {
+/// io_uring can be had here.
+pub(crate) fn has_uring() -> bool {
     let built = Reactor::builder().backend(BackendChoice::Uring).build();
     built.is_ok_and(|reactor| reactor.caps().backend == Backend::Uring)
 }

@@ -67,7 +67,7 @@ pub(super) fn round(manner: Manner, work: &Work) -> Result<Done, Fail> {
     while this.table.iter().flatten().any(|watched| watched.verdict.is_none()) {
         this.turn()?;
     }
-    Ok(Done { samples, bytes: this.bytes })
+    Ok(Done { samples, bytes: this.bytes, own: None })
 }
 
 impl Loop {

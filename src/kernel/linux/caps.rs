@@ -8,7 +8,7 @@ use crate::kernel::{Caps, MemberWatch};
 use crate::words::{Backend, ExitSource, ExitSourceChoice, GroupSignal};
 use std::os::fd::AsFd;
 
-/// Tries everything but the poll set, which is tried by making it. An error only if the host insists on what is not to be had.
+/// Tries everything but the poll set, which is tried by making it. An error only if the host insists on what is not there.
 pub(crate) fn find(options: &LinuxOptions) -> Result<Caps, BuildError> {
     let clone3 = try_clone3();
     let opened = pidfd::open(std::process::id());
@@ -41,7 +41,7 @@ fn choose_exit(choice: ExitSourceChoice, clone3: Tried, open: Tried) -> Result<(
             Ok((ExitSource::Pidfd, "pidfds were asked for".into()))
         }
         (ExitSourceChoice::Pidfd, Err(_), Err(e)) => Err(BuildError::new("watch exits by pidfd", Some(e))),
-        (ExitSourceChoice::Auto, Ok(()), Ok(())) => Ok((ExitSource::Pidfd, "pidfds are to be had".into())),
+        (ExitSourceChoice::Auto, Ok(()), Ok(())) => Ok((ExitSource::Pidfd, "pidfds are available".into())),
         (ExitSourceChoice::Auto, Ok(()), Err(e)) => Ok((ExitSource::Pidfd, format!("clone3 gives pidfds; pidfd_open refused: {e}"))),
         (ExitSourceChoice::Auto, Err(e), Ok(())) => Ok((ExitSource::Pidfd, format!("pidfd_open gives pidfds; clone3 refused: {e}"))),
         (ExitSourceChoice::Auto, Err(clone3), Err(open)) => {
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(source, ExitSource::Sigchld);
         assert!(why.contains("clone3 refused: Operation not permitted (EPERM); pidfd_open refused: Function not implemented"), "{why}");
         assert_eq!(choose_exit(ExitSourceChoice::Sigchld, Ok(()), Ok(())).expect("can be had").0, ExitSource::Sigchld);
-        let error = choose_exit(ExitSourceChoice::Pidfd, refused, refused).expect_err("not to be had");
+        let error = choose_exit(ExitSourceChoice::Pidfd, refused, refused).expect_err("not there");
         assert_eq!(error.to_string(), "watch exits by pidfd: Operation not permitted (EPERM)");
     }
 

@@ -8,7 +8,7 @@
 use super::pidfd::{self, To};
 use crate::error::{Errno, SpawnError, Step};
 use crate::kernel::Signalled;
-use crate::kernel::plan::CgroupOptions;
+use crate::kernel::plan::{CgroupOptions, NO_CGROUP2, cgroup_refused as refused};
 use crate::words::Signal;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, fstatfs, mkdirat, openat, unlinkat};
 use rustix::io::{pread, read, write};
@@ -23,9 +23,6 @@ const CGROUP2: u64 = 0x6367_7270;
 const DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 /// Cgroups that the command has made below its own: looked into so deep.
 const DEPTH: usize = 16;
-
-const DELEGATE: &str = "have one delegated (Delegate=yes in a systemd unit; systemd-run --user --scope -p Delegate=yes COMMAND; or, \
-    as root, make a directory there and chown it and its cgroup.procs), or name another";
 
 /// One cgroup.
 #[derive(Debug)]
@@ -50,7 +47,7 @@ impl Cgroup {
         let is_cgroup2 = fstatfs(&parent).is_ok_and(|stat| u64::try_from(stat.f_type).is_ok_and(|kind| kind == CGROUP2));
         if !is_cgroup2 {
             let error = SpawnError::new(Step::Cgroup, Errno::from_raw(libc::EINVAL)).at(&at);
-            return Err(error.because("it is no directory of a cgroup2 file system, and cgroup v1 does not do"));
+            return Err(error.because(NO_CGROUP2));
         }
         let path = at.join(name);
         let name = CString::new(name).map_err(|_| SpawnError::new(Step::Cgroup, Errno::from_raw(libc::EINVAL)))?;
@@ -151,20 +148,6 @@ fn open_all(parent: &OwnedFd, name: &CStr) -> Result<[OwnedFd; 3], Errno> {
     let procs = openat(&dir, c"cgroup.procs", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let events = openat(&dir, c"cgroup.events", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     Ok([dir, procs, events])
-}
-
-/// An error that says what is missing.
-fn refused(at: &Path, errno: Errno) -> SpawnError {
-    let error = SpawnError::new(Step::Cgroup, errno).at(at);
-    match errno.raw() {
-        libc::EACCES | libc::EPERM => error.because(format!("this user may not make a cgroup there, or put a process into it: {DELEGATE}")),
-        libc::EROFS => error.because("cgroup2 is mounted read-only here; a container needs it writable and a cgroup namespace of its own"),
-        libc::ENOENT => error.because("there is no such cgroup"),
-        libc::EBUSY => error.because("it has controllers enabled for its children, and so may hold no process of its own: name another"),
-        libc::EOPNOTSUPP => error.because("it is a threaded or an invalid domain: name another"),
-        libc::EAGAIN => error.because("cgroup.max.descendants or cgroup.max.depth of a parent is reached"),
-        _ => error,
-    }
 }
 
 /// Where the cgroup that this process is in can be found.

@@ -81,6 +81,14 @@ impl Contained {
         }
     }
 
+    /// The cgroup itself, if it is one.
+    pub(crate) fn into_cgroup(self) -> Option<Cgroup> {
+        match self {
+            Contained::Cookie(_) => None,
+            Contained::Cgroup(cgroup) => Some(cgroup),
+        }
+    }
+
     /// The cgroup, if it is one.
     pub(crate) fn cgroup(&self) -> Option<&Cgroup> {
         match self {
@@ -101,7 +109,7 @@ pub(crate) fn signal(row: &mut Row, signal: Signal, caps: &Caps, proc: Option<&P
         Some(Contained::Cookie(_)) => signal_known(row, signal, caps, proc, true),
         Some(Contained::Cgroup(cgroup)) => cgroup.signal_outside(row.pid, signal),
     };
-    both(group, outside)
+    group.and(outside)
 }
 
 /// Signals those outside who are known by now, and have not got the last signal. SIGCONT goes with it.
@@ -137,15 +145,6 @@ fn signal_known(row: &mut Row, signal: Signal, caps: &Caps, proc: Option<&Proc>,
     }
     row.known = known;
     answer
-}
-
-fn both(group: Signalled, outside: Signalled) -> Signalled {
-    match (group, outside) {
-        (Signalled::Sent, _) | (_, Signalled::Sent) => Signalled::Sent,
-        (Signalled::Denied, _) | (_, Signalled::Denied) => Signalled::Denied,
-        (Signalled::NoWay, _) | (_, Signalled::NoWay) => Signalled::NoWay,
-        (Signalled::Empty, Signalled::Empty) => Signalled::Empty,
-    }
 }
 
 /// Is anybody left, in the group or outside?

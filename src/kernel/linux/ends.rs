@@ -2,8 +2,9 @@
 
 use super::pipe::Pipe;
 use super::spawn::ChildEnd;
+use super::table::Reader;
 use crate::error::{Errno, SpawnError, Step};
-use crate::kernel::plan::{OutputPlan, Plan, StdinPlan};
+use crate::kernel::plan::{OutputPlan, Plan, StdinPlan, Through};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -16,8 +17,10 @@ pub(crate) struct Ends {
     pub childs: [Option<OwnedFd>; 3],
     /// The write end that the loop feeds.
     pub feed: Option<OwnedFd>,
-    /// The read ends that the loop reads.
-    pub readers: [Option<OwnedFd>; 2],
+    /// The ends that the loop reads.
+    pub readers: [Option<Reader>; 2],
+    /// Capacities that were had, where one was asked for.
+    pub capacities: [Option<u32>; 2],
     /// Ends for the host.
     pub raw: [Option<OwnedFd>; 3],
 }
@@ -26,7 +29,14 @@ impl Ends {
     /// Makes what the plan says. `null` is /dev/null, opened at the first need and kept.
     pub(crate) fn make(plan: &Plan, null: &mut Option<OwnedFd>) -> Result<Ends, SpawnError> {
         let inherit = [ChildEnd::Inherit; 3];
-        let mut ends = Ends { child: inherit, childs: [None, None, None], feed: None, readers: [None, None], raw: [None, None, None] };
+        let mut ends = Ends {
+            child: inherit,
+            childs: [None, None, None],
+            feed: None,
+            readers: [None, None],
+            capacities: [None; 2],
+            raw: [None, None, None],
+        };
         ends.stdin(&plan.stdin, null)?;
         ends.output(1, &plan.stdout, null)?;
         ends.output(2, &plan.stderr, null)?;
@@ -58,19 +68,34 @@ impl Ends {
                 ChildEnd::Inherit => ChildEnd::Fd(rustix::stdio::raw_stdout()),
                 end => end,
             },
-            OutputPlan::Capture { pipe } => {
-                let Pipe { ours, childs } = Pipe::from_child(*pipe).map_err(no_pipe)?;
-                self.readers[number - 1] = Some(ours);
+            OutputPlan::Capture { pipe, through } => {
+                let (Pipe { ours, childs }, peer) = match (through, pipe) {
+                    (Through::Socket, _) => sockets().map_err(no_pipe)?,
+                    (Through::Pipe, None) => (Pipe::from_child().map_err(no_pipe)?, 0),
+                    (Through::Pipe, Some(size)) => {
+                        let (made, had) = Pipe::of_capacity(*size).map_err(no_pipe)?;
+                        self.capacities[number - 1] = had;
+                        (made, 0)
+                    }
+                };
+                self.readers[number - 1] = Some(Reader { fd: ours, hung_up: false, ended: false, peer });
                 ChildEnd::Fd(self.childs[number].insert(childs).as_raw_fd())
             }
             OutputPlan::Raw => {
-                let Pipe { ours, childs } = Pipe::from_child(None).map_err(no_pipe)?;
+                let Pipe { ours, childs } = Pipe::from_child().map_err(no_pipe)?;
                 self.raw[number] = Some(ours);
                 ChildEnd::Fd(self.childs[number].insert(childs).as_raw_fd())
             }
         };
         Ok(())
     }
+}
+
+/// Sockets, and the inode of the child's: the only thing by which those who hold it are known.
+fn sockets() -> Result<(Pipe, u32), Errno> {
+    let pipe = Pipe::sockets()?;
+    let inode = rustix::fs::fstat(&pipe.childs)?.st_ino;
+    Ok((pipe, u32::try_from(inode).unwrap_or(u32::MAX)))
 }
 
 fn no_pipe(errno: Errno) -> SpawnError {
@@ -98,7 +123,7 @@ mod tests {
     #[test]
     fn each_end_has_one_owner() {
         let mut null = None;
-        let ends = Ends::make(&plan(StdinPlan::Feed, OutputPlan::Raw, OutputPlan::Capture { pipe: None }), &mut null).expect("ends");
+        let ends = Ends::make(&plan(StdinPlan::Feed, OutputPlan::Raw, OutputPlan::CAPTURED), &mut null).expect("ends");
         assert!(ends.feed.is_some() && ends.raw[0].is_none());
         assert!(ends.raw[1].is_some() && ends.readers[0].is_none());
         assert!(ends.readers[1].is_some() && ends.raw[2].is_none());
@@ -111,7 +136,7 @@ mod tests {
     #[test]
     fn merged_streams_are_one_pipe_and_null_is_opened_once() {
         let mut null = None;
-        let ends = Ends::make(&plan(StdinPlan::Null, OutputPlan::Capture { pipe: None }, OutputPlan::ToStdout), &mut null).expect("ends");
+        let ends = Ends::make(&plan(StdinPlan::Null, OutputPlan::CAPTURED, OutputPlan::ToStdout), &mut null).expect("ends");
         assert_eq!(ends.child[1], ends.child[2]);
         assert!(ends.childs[2].is_none() && ends.readers[1].is_none());
         let first = null.as_ref().map(AsRawFd::as_raw_fd);

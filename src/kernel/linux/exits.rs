@@ -6,8 +6,11 @@ use super::table::{ExitWatch, Leader, Row};
 use crate::kernel::{Collected, ExitInfo, Keep, Usage};
 use std::os::fd::AsFd;
 
-/// Asks, and notes the answer in the row. Once it has ended the answer is always the same.
-pub(crate) fn collect(row: &mut Row, keep: Keep, poller: &mut Poller) -> Collected {
+/// Boxes of rows that were let go, for the next exits.
+pub(crate) type Spare = Vec<Box<ExitInfo>>;
+
+/// Asks, and notes the answer in the row, in one of the boxes that are spare. Once it has ended the answer is always the same.
+pub(crate) fn collect(row: &mut Row, keep: Keep, poller: &mut Poller, spare: &mut Spare) -> Collected {
     let reap = keep == Keep::No;
     match row.leader {
         Leader::Running => {}
@@ -28,12 +31,12 @@ pub(crate) fn collect(row: &mut Row, keep: Keep, poller: &mut Poller) -> Collect
         }
         Waited::Ended(info, peak) => {
             let usage = info.usage.map(|u| Usage { max_rss_kib: pidfd::peak(peak, row.host_peak), ..u });
-            row.exit = Some(ExitInfo { exit: info.exit, usage });
+            row.exit = Some(boxed(ExitInfo { exit: info.exit, usage }, spare));
             row.leader = if reap { Leader::Gone } else { Leader::Kept };
         }
         Waited::NotOurs => {
             let exit = row.pidfd.as_ref().and_then(|fd| pidfd::exit_from_info(fd.as_fd()));
-            row.exit = exit.map(|exit| ExitInfo { exit, usage: None });
+            row.exit = exit.map(|exit| boxed(ExitInfo { exit, usage: None }, spare));
             row.leader = Leader::Gone;
         }
         // A filter that has come since the loop was built. It is over when its number is nobody's.
@@ -50,8 +53,15 @@ pub(crate) fn collect(row: &mut Row, keep: Keep, poller: &mut Poller) -> Collect
     told(row)
 }
 
+/// In a box of a row that was let go, if there is one.
+fn boxed(info: ExitInfo, spare: &mut Spare) -> Box<ExitInfo> {
+    let mut place = spare.pop().unwrap_or_else(|| Box::new(info));
+    *place = info;
+    place
+}
+
 fn told(row: &Row) -> Collected {
-    row.exit.map_or(Collected::Lost, Collected::Ended)
+    row.exit.as_deref().copied().map_or(Collected::Lost, Collected::Ended)
 }
 
 /// A spurious notice: the pidfd stays in the poll set, and who is asked by number is asked again.

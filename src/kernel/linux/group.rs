@@ -152,13 +152,7 @@ impl Told {
     }
 
     fn note(&mut self, signalled: Signalled) {
-        let better = match (self.result(), signalled) {
-            (Signalled::Sent, _) | (_, Signalled::Sent) => Signalled::Sent,
-            (Signalled::Denied, _) | (_, Signalled::Denied) => Signalled::Denied,
-            (Signalled::NoWay, _) | (_, Signalled::NoWay) => Signalled::NoWay,
-            (Signalled::Empty, Signalled::Empty) => Signalled::Empty,
-        };
-        self.0 = Some(better);
+        self.0 = Some(self.result().and(signalled));
     }
 
     /// Sends it through a descriptor that was opened before the process was asked who it is.

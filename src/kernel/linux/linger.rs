@@ -1,6 +1,8 @@
 //! What outlives its generation: pipes that kept work still holds, read and thrown away so that keeping the work is not killing
-//! it, and leaders that have not ended, reaped when they do. Nobody is told of any of it.
+//! it, leaders that have not ended, reaped when they do, and cgroups that somebody is still in, removed when they are empty. Nobody is
+//! told of any of it.
 
+use super::cgroup::Cgroup;
 use super::pidfd::{ChildName, Waited, wait_child};
 use super::pipe::throw_away;
 use super::poller::{Interest, Key, Poller};
@@ -15,6 +17,7 @@ const MOST_OF_ALL: usize = 8 * MOST;
 enum What {
     Pipe(OwnedFd),
     Leader { pid: u32, pidfd: Option<OwnedFd> },
+    Cgroup(Box<Cgroup>),
 }
 
 #[derive(Debug)]
@@ -63,6 +66,22 @@ impl Lingering {
         }
     }
 
+    /// Removes a cgroup when it is empty. Beyond [`limits::LINGERERS`] one that is not empty now stays.
+    pub(crate) fn cgroup(&mut self, cgroup: Cgroup, poller: &mut Poller) {
+        let cgroups = self.list.iter().filter(|l| matches!(l.what, What::Cgroup(_))).count();
+        let number = self.next_number();
+        let is_watched = cgroups < limits::LINGERERS && poller.add(cgroup.events(), Key::Linger(number), Interest::Urgent).is_ok();
+        // Asked after it is watched: the next change is told.
+        if is_watched && cgroup.is_populated() == Some(true) {
+            self.list.push(Lingerer { number, what: What::Cgroup(Box::new(cgroup)) });
+            return;
+        }
+        if is_watched {
+            poller.remove(cgroup.events());
+        }
+        cgroup.remove();
+    }
+
     fn next_number(&mut self) -> u32 {
         self.numbers = self.numbers.wrapping_add(1);
         self.numbers
@@ -82,6 +101,15 @@ impl Lingering {
                 let is_over = lingerer.is_over(poller);
                 if let (false, Some(pidfd)) = (is_over, pidfd) {
                     poller.owe_changes(pidfd.as_fd());
+                }
+                is_over
+            }
+            What::Cgroup(cgroup) => {
+                let is_over = cgroup.is_populated() != Some(true);
+                if is_over {
+                    cgroup.remove();
+                } else {
+                    poller.owe(cgroup.events());
                 }
                 is_over
             }
@@ -136,7 +164,7 @@ impl Lingerer {
     /// A leader that has ended, and is reaped thereby.
     fn is_over(&self, poller: &mut Poller) -> bool {
         match &self.what {
-            What::Pipe(_) => false,
+            What::Pipe(_) | What::Cgroup(_) => false,
             What::Leader { pid, pidfd } => {
                 let ended = wait_child(ChildName { pid: *pid, pidfd: pidfd.as_ref().map(AsFd::as_fd) }, true) != Waited::NotYet;
                 if let (true, Some(pidfd)) = (ended, pidfd) {
@@ -151,6 +179,7 @@ impl Lingerer {
         match self.what {
             What::Pipe(fd) | What::Leader { pidfd: Some(fd), .. } => poller.remove(fd.as_fd()),
             What::Leader { pidfd: None, .. } => {}
+            What::Cgroup(cgroup) => poller.remove(cgroup.events()),
         }
     }
 }
@@ -182,7 +211,7 @@ mod tests {
         poller.settle();
     }
 
-    /// Nothing that lingers, and a poll set; both kinds of those, if they are to be had.
+    /// Nothing that lingers, and a poll set; both kinds of those, if they are there.
     fn pollers() -> impl Iterator<Item = (Lingering, Poller)> {
         [BackendChoice::Epoll, BackendChoice::Uring].into_iter().map(|choice| {
             let (poller, ..) = Poller::choose(choice, 64).expect("a poll set");
@@ -194,7 +223,7 @@ mod tests {
     fn a_pipe_is_read_for_as_long_as_somebody_writes() {
         alone("a_pipe_is_read_for_as_long_as_somebody_writes", module_path!(), || {
             for (mut lingering, mut poller) in pollers() {
-                let pipe = Pipe::from_child(None).expect("pipe");
+                let pipe = Pipe::from_child().expect("pipe");
                 // What was written before it began to linger counts, too.
                 rustix::io::write(&pipe.childs, &[1; 60_000]).expect("write");
                 poller.add(pipe.ours.as_fd(), Key::Sigchld, Interest::Read).expect("add");
@@ -216,7 +245,7 @@ mod tests {
         for (mut lingering, mut poller) in pollers() {
             let mut writers = Vec::new();
             for _ in 0..20 {
-                let pipe = Pipe::from_child(None).expect("pipe");
+                let pipe = Pipe::from_child().expect("pipe");
                 rustix::io::write(&pipe.childs, &[1; 4000]).expect("write");
                 poller.add(pipe.ours.as_fd(), Key::Sigchld, Interest::Read).expect("add");
                 lingering.pipe(pipe.ours, &mut poller);
@@ -239,7 +268,7 @@ mod tests {
             for (mut lingering, mut poller) in pollers() {
                 let mut writers = Vec::new();
                 for _ in 0..=limits::LINGERERS {
-                    let pipe = Pipe::from_child(None).expect("pipe");
+                    let pipe = Pipe::from_child().expect("pipe");
                     poller.add(pipe.ours.as_fd(), Key::Sigchld, Interest::Read).expect("add");
                     lingering.pipe(pipe.ours, &mut poller);
                     writers.push(pipe.childs);

@@ -41,6 +41,8 @@ mod tests;
 mod uring;
 mod wait;
 
+pub use super::Orphans;
+
 use crate::error::{BuildError, Errno, SpawnError};
 use crate::kernel::plan::Plan;
 use crate::kernel::{
@@ -85,19 +87,6 @@ pub struct LinuxOptions {
     pub orphans: Orphans,
 }
 
-/// What becomes of descendants whose parent has ended (PR_SET_CHILD_SUBREAPER).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Orphans {
-    /// They are process 1's, or some other subreaper's.
-    #[default]
-    Leave,
-    /// This process inherits them; those that are found to be members are reaped when they end.
-    Inherit,
-    /// The same, and all children that this process has, or is given, belong to the loop: they are reaped, whoever they are, and
-    /// count as members of what is contained by a cookie.
-    Adopt,
-}
-
 /// The Linux kernel. One poll set, whose descriptor is the same for its whole life; no thread, no global state, and no signal
 /// handler unless exits are learnt by SIGCHLD.
 #[derive(Debug)]
@@ -123,7 +112,9 @@ pub struct Linux {
     lingering: Lingering,
     scanner: Scanner,
     /// Descriptors of no use any more, whose closing nobody waits for.
-    aside: Vec<OwnedFd>,
+    aside: Vec<release::Aside>,
+    /// Boxes of rows that were let go, for the next exits.
+    spare: exits::Spare,
     /// Notices that did not fit.
     owed: VecDeque<Notice>,
     /// Without the group flag: a look under way, and the members that it has found.
@@ -139,7 +130,7 @@ impl Linux {
 
     /// Finds out what can be done here, and makes an empty poll set.
     ///
-    /// An error if descriptors or memory are short, or if pidfds are insisted on and not to be had.
+    /// An error if descriptors or memory are short, or if pidfds are insisted on and not there.
     pub fn new(options: LinuxOptions) -> Result<Linux, BuildError> {
         let chosen = Poller::choose(options.backend, Self::READY);
         Linux::with(options, chosen.map_err(|e| BuildError::new("make the poll set", Some(Errno::from(&e))))?)
@@ -183,6 +174,7 @@ impl Linux {
             lingering: Lingering::default(),
             scanner: Scanner::new(ids.prefix(), options.orphans),
             aside: Vec::with_capacity(release::ASIDE),
+            spare: Vec::with_capacity(limits::SPARE_BOXES),
             owed: VecDeque::with_capacity(limits::NOTICES),
             members: (0, Vec::new()),
             ids,
@@ -307,7 +299,7 @@ impl Kernel for Linux {
             Poller::Epoll(_) => {
                 for op in batch.iter_mut() {
                     op.got = match self.table.reader(op.stream) {
-                        Some(reader) => pipe::read_into(reader.fd.as_fd(), op, &mut reader.hung_up),
+                        Some(reader) => pipe::read_into(reader, op),
                         None => Got::Unasked,
                     };
                 }
@@ -341,10 +333,15 @@ impl Kernel for Linux {
         let closed = match what.what() {
             What::Output(stream) => match row.readers[stream.index()].take() {
                 Some(reader) if reader.ended && !is_copy => {
-                    self.put_aside(reader.fd);
+                    self.put_aside(release::Aside::Watched(reader.fd));
                     return;
                 }
-                reader => reader.map(|reader| reader.fd),
+                reader => reader.map(|reader| {
+                    if reader.is_socket() && !is_copy {
+                        pipe::hang_up(reader.fd.as_fd());
+                    }
+                    reader.fd
+                }),
             },
             What::Stdin => row.stdin.take(),
             What::Member(_) | What::Exit if is_copy => None,
@@ -372,7 +369,7 @@ impl Kernel for Linux {
             return Collected::NotYet;
         }
         let Some(row) = self.table.get_mut(generation) else { return Collected::NotYet };
-        let collected = exits::collect(row, keep, &mut self.poller);
+        let collected = exits::collect(row, keep, &mut self.poller, &mut self.spare);
         self.poller.settle();
         if collected != Collected::NotYet {
             // A zombie of ours hides those behind it.
@@ -411,7 +408,7 @@ impl Kernel for Linux {
 
     fn scan(&mut self, scan: &mut Scan) -> ScanStep {
         if self.mark.is_copy() {
-            return ScanStep::Done { complete: false };
+            return ScanStep::Done { members: false, holders: false };
         }
         let before = scan.found.len();
         let step = self.scanner.slice(scan, &self.table);

@@ -100,12 +100,13 @@ fn duration(time: libc::timeval) -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_usec).unwrap_or(0).saturating_mul(1000))
 }
 
-/// This process's own peak memory in KiB (getrusage(2)).
+/// This process's own peak memory in KiB (getrusage(2)). Asked of the thread, whose answer has the same peak (it is the memory's) and
+/// does not add up the times of all threads.
 pub(crate) fn own_peak() -> u64 {
     // SAFETY: plain numbers.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel writes one rusage, which lives here.
-    if unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) } == 0 { u64::try_from(usage.ru_maxrss).unwrap_or(0) } else { 0 }
+    if unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) } == 0 { u64::try_from(usage.ru_maxrss).unwrap_or(0) } else { 0 }
 }
 
 /// A child's peak, if it is its own: the kernel folds the spawner's peak into the child's at exec.

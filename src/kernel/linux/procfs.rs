@@ -280,6 +280,10 @@ mod tests {
                 command.env(format!("A{n:03}"), format!("{}={}", name("00000001"), "x".repeat(400)));
             }
             let mut child = command.env(name(id), "1").spawn().expect("sleep");
+            // It has left our memory before it has an environment of its own.
+            while std::fs::read(format!("/proc/{}/environ", child.id())).expect("ours").is_empty() {
+                std::thread::yield_now();
+            }
             assert_eq!(proc.variable_after(child.id(), prefix), Ok(expected), "{before} {id}");
             child.kill().and_then(|()| child.wait()).expect("ended");
         }

@@ -1,20 +1,40 @@
 //! Letting go: of a generation that is over, and of descriptors that are of no use any more.
 
 use super::Linux;
+use super::poller::Poller;
 use super::table::{Birth, Leader, Row};
 use crate::kernel::{Release, Released};
+use crate::limits;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Descriptors that are put aside; more are closed at once.
 pub(super) const ASIDE: usize = 64;
 
+/// A descriptor that is of no use any more.
+#[derive(Debug)]
+pub(super) enum Aside {
+    /// In the poll set.
+    Watched(OwnedFd),
+    /// Taken out of it.
+    Unwatched(OwnedFd),
+}
+
+impl Aside {
+    fn close(self, poller: &mut Poller) {
+        match self {
+            Aside::Watched(fd) => poller.remove(fd.as_fd()),
+            Aside::Unwatched(fd) => drop(fd),
+        }
+    }
+}
+
 impl Linux {
     /// Closes it later, after the host has been told what it waits for: a pipe at its end, the pidfd of one that was reaped.
-    pub(super) fn put_aside(&mut self, fd: OwnedFd) {
+    pub(super) fn put_aside(&mut self, aside: Aside) {
         if self.aside.len() < ASIDE {
-            self.aside.push(fd);
+            self.aside.push(aside);
         } else {
-            self.poller.remove(fd.as_fd());
+            aside.close(&mut self.poller);
             self.poller.settle();
         }
     }
@@ -25,14 +45,18 @@ impl Linux {
             return Released::default();
         }
         if let Birth::UnderWay(pending) = row.birth {
-            self.spawner.recycle(pending);
+            self.spawner.recycle(*pending);
             row.birth = Birth::Started;
+        }
+        if let Some(exit) = row.exit.take().filter(|_| self.spare.len() < limits::SPARE_BOXES) {
+            self.spare.push(exit);
         }
         let mut released = Released { pid: row.pid, ..Released::default() };
         match how {
             Release::HandOver => {
                 self.leave_to_reap(&row);
                 row.unwatch_all(&mut self.poller);
+                self.leave_cgroup(&mut row);
                 let [stdout, stderr] = row.readers.map(|reader| reader.map(|r| r.fd));
                 return Released { pidfd: row.pidfd, stdin: row.stdin, stdout, stderr, ..released };
             }
@@ -45,18 +69,22 @@ impl Linux {
         }
         self.leave_to_reap(&row);
         row.unwatch_all(&mut self.poller);
-        if let Some(cgroup) = row.cgroup() {
-            // That of work that goes on stays: it is not empty.
-            cgroup.remove();
-        }
+        self.leave_cgroup(&mut row);
         if row.leader != Leader::Gone {
             // Reaped at once if it has ended, or else when it does: nobody else will.
             self.lingering.leader(row.pid, row.pidfd.take(), &mut self.poller);
         } else if let Some(pidfd) = row.pidfd.take() {
-            self.put_aside(pidfd);
+            self.put_aside(Aside::Unwatched(pidfd));
         }
         released.pidfd = None;
         released
+    }
+
+    /// It goes now, or, with somebody in it whose work goes on, when that ends.
+    fn leave_cgroup(&mut self, row: &mut Row) {
+        if let Some(cgroup) = row.contained.take().and_then(|contained| contained.into_cgroup()) {
+            self.lingering.cgroup(cgroup, &mut self.poller);
+        }
     }
 
     /// [`crate::kernel::Kernel::tidy`].
@@ -64,8 +92,8 @@ impl Linux {
         if self.aside.is_empty() || self.mark.is_copy() {
             return;
         }
-        for fd in self.aside.drain(..) {
-            self.poller.remove(fd.as_fd());
+        for aside in self.aside.drain(..) {
+            aside.close(&mut self.poller);
         }
         self.poller.settle();
     }

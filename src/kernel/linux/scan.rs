@@ -11,7 +11,7 @@ use super::Orphans;
 use super::contain::Contained;
 use super::pidfd::group_of;
 use super::procfs::{Proc, Stat, is_gone};
-use super::table::{Leader, Table};
+use super::table::{Leader, Reader, Table};
 use super::{clock, pidfd};
 use crate::error::Errno;
 use crate::kernel::{Found, Member, Scan, ScanStep};
@@ -35,6 +35,9 @@ const READ_ENVIRON: usize = 12;
 const OPEN_FDS: usize = 16;
 const LOOK_AT_FD: usize = 3;
 
+/// A pipe or (true) a socket, and its inode.
+type Held = (bool, u64);
+
 /// A group whose members, or pipes whose holders, are looked for.
 #[derive(Debug)]
 struct Target {
@@ -51,8 +54,10 @@ struct Target {
     known: Vec<(u32, u64)>,
     /// Processes of the group's number that are no living members: zombies, or a stranger's.
     others: usize,
-    /// Inodes of the open streams' pipes.
-    pipes: [Option<u64>; 2],
+    /// The open streams' pipes or (true) sockets, by inode.
+    pipes: [Option<Held>; 2],
+    /// Somebody who may have its cookie could not be looked at.
+    is_doubtful: bool,
     /// How many were found.
     members: usize,
     holders: usize,
@@ -79,6 +84,21 @@ enum Pass {
     Others,
 }
 
+/// What a look has neither been refused nor missed so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Complete {
+    members: bool,
+    holders: bool,
+}
+
+impl Complete {
+    const NOTHING: Complete = Complete { members: false, holders: false };
+
+    const fn done(self) -> ScanStep {
+        ScanStep::Done { members: self.members, holders: self.holders }
+    }
+}
+
 /// A look under way.
 #[derive(Debug)]
 struct Look {
@@ -91,8 +111,8 @@ struct Look {
     cgroups: Vec<(u32, usize)>,
     /// The earliest beginning of a leader with a cookie, if there is one.
     cookies_since: Option<u64>,
-    /// (inode, target, stream), sorted.
-    inodes: Vec<(u64, usize, Stream)>,
+    /// (what is held, target, stream), sorted.
+    inodes: Vec<(Held, usize, Stream)>,
     /// Looked at in the first pass.
     done: Vec<u32>,
     /// Read from the directory and not looked at yet, the next one last.
@@ -101,7 +121,7 @@ struct Look {
     /// Zombies of the groups.
     dead: Vec<Dead>,
     listed_all: bool,
-    complete: bool,
+    complete: Complete,
     now: std::time::Duration,
 }
 
@@ -161,13 +181,13 @@ impl Scanner {
     pub(crate) fn slice(&mut self, scan: &mut Scan, table: &Table) -> ScanStep {
         let Ok(proc) = &self.proc else {
             self.look = None;
-            return ScanStep::Done { complete: false };
+            return Complete::NOTHING.done();
         };
         let mut look = match self.look.take() {
             Some(look) if look.id == scan.id => look,
             _ => match Look::new(scan, table, proc) {
                 Some(look) => look,
-                None => return ScanStep::Done { complete: false },
+                None => return Complete::NOTHING.done(),
             },
         };
         let mut left = scan.budget.max(1) * PER_PROCESS;
@@ -180,9 +200,10 @@ impl Scanner {
                     return ScanStep::More;
                 }
                 None => {
-                    let complete = look.complete && look.is_sure_of_nobody(table, &self.outside, &self.dead);
+                    let sure = look.is_sure_of_nobody(table, &self.outside, &self.dead);
                     self.dead = look.dead;
-                    return ScanStep::Done { complete };
+                    scan.doubtful.extend(look.targets.iter().filter(|target| target.is_doubtful).map(|target| target.token));
+                    return Complete { members: look.complete.members && sure, ..look.complete }.done();
                 }
             }
         }
@@ -201,7 +222,7 @@ impl Look {
     fn new(scan: &Scan, table: &Table, proc: &Proc) -> Option<Look> {
         seek(proc.dir(), SeekFrom::Start(0)).ok()?;
         let mut targets: Vec<Target> = Vec::with_capacity(scan.members.len() + scan.holders.len());
-        let (mut cgroups, mut complete) = (Vec::new(), !proc.hides());
+        let (mut cgroups, mut complete) = (Vec::new(), Complete { members: !proc.hides(), holders: !proc.hides() });
         let wanted = scan.members.iter().map(|t| (t, true)).chain(scan.holders.iter().map(|t| (t, false)));
         for (token, wants_members) in wanted {
             // Stale: nobody waits for it.
@@ -210,7 +231,7 @@ impl Look {
             if !wants_members {
                 for stream in Stream::ALL {
                     let reader = row.readers.get(stream.index()).and_then(Option::as_ref);
-                    pipes[stream.index()] = reader.and_then(|r| rustix::fs::fstat(&r.fd).ok()).map(|s| s.st_ino);
+                    pipes[stream.index()] = reader.and_then(Reader::held);
                 }
             }
             let (mut since, mut known) = (None, Vec::new());
@@ -222,7 +243,7 @@ impl Look {
                 }
                 Some(Contained::Cgroup(cgroup)) => {
                     let mut pids = Vec::new();
-                    complete &= cgroup.members(&mut pids);
+                    complete.members &= cgroup.members(&mut pids);
                     cgroups.extend(pids.into_iter().map(|pid| (pid, targets.len())));
                 }
                 None => {}
@@ -237,6 +258,7 @@ impl Look {
                 known,
                 others: 0,
                 pipes,
+                is_doubtful: false,
                 members: 0,
                 holders: 0,
             });
@@ -244,7 +266,7 @@ impl Look {
         let mut groups: Vec<(u32, usize)> = targets.iter().enumerate().map(|(n, t)| (t.pid, n)).collect();
         groups.sort_unstable();
         let each = |(n, t): (usize, &Target)| Stream::ALL.map(|s| t.pipes[s.index()].map(|inode| (inode, n, s)));
-        let mut inodes: Vec<(u64, usize, Stream)> = targets.iter().enumerate().flat_map(each).flatten().collect();
+        let mut inodes: Vec<(Held, usize, Stream)> = targets.iter().enumerate().flat_map(each).flatten().collect();
         inodes.sort_unstable();
         cgroups.sort_unstable();
         Some(Look {
@@ -293,7 +315,7 @@ impl Look {
             match entries.next() {
                 None => self.listed_all = true,
                 Some(Err(rustix::io::Errno::INTR)) => {}
-                Some(Err(_)) => (self.complete, self.listed_all) = (false, true),
+                Some(Err(_)) => (self.complete, self.listed_all) = (Complete::NOTHING, true),
                 Some(Ok(entry)) => self.queue.extend(number(entry.file_name())),
             }
             if self.listed_all || entries.is_buffer_empty() {
@@ -350,7 +372,7 @@ impl Look {
         let stat = match proc.stat(pid) {
             Ok(stat) => stat,
             Err(e) => {
-                self.complete &= is_gone(e);
+                self.complete.members &= is_gone(e);
                 return;
             }
         };
@@ -359,7 +381,7 @@ impl Look {
             return;
         }
         if stat.is_alive() {
-            self.complete &= target.note(stat.member(pid, self.now, proc.ticks()), found);
+            self.complete.members &= target.note(stat.member(pid, self.now, proc.ticks()), found);
             return;
         }
         target.others += 1;
@@ -377,8 +399,15 @@ impl Look {
         }
         match proc.stat(pid) {
             Ok(stat) if stat.group == target.pid || !stat.is_alive() => {}
-            Ok(stat) => self.complete &= target.note(stat.member(pid, self.now, proc.ticks()), found),
-            Err(e) => self.complete &= is_gone(e),
+            Ok(stat) => self.complete.members &= target.note(stat.member(pid, self.now, proc.ticks()), found),
+            Err(e) => self.complete.members &= is_gone(e),
+        }
+    }
+
+    /// Whoever is looked for by a cookie, and began before this one, may have missed it.
+    fn doubt(&mut self, start: u64) {
+        for target in self.targets.iter_mut().filter(|target| target.since.is_some_and(|since| since <= start)) {
+            target.is_doubtful = true;
         }
     }
 
@@ -391,7 +420,7 @@ impl Look {
         let stat = match proc.stat(pid) {
             Ok(stat) => stat,
             Err(e) => {
-                self.complete &= is_gone(e);
+                self.complete.members &= is_gone(e);
                 return READ_STAT;
             }
         };
@@ -412,7 +441,7 @@ impl Look {
             Some(_) => known,
             // It would have to wait for the lock that the process may sleep with.
             None if stat.state == 'D' => {
-                self.complete = false;
+                self.doubt(stat.start);
                 None
             }
             None => match proc.variable_after(pid, &outside.prefix) {
@@ -428,7 +457,7 @@ impl Look {
             // Those were noted already.
             && !is_of(&stat, target.pid, target.session, target.leader)
         {
-            self.complete &= target.note(stat.member(pid, self.now, proc.ticks()), found);
+            self.complete.members &= target.note(stat.member(pid, self.now, proc.ticks()), found);
         }
         READ_STAT + READ_ENVIRON
     }

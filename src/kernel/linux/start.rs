@@ -57,13 +57,13 @@ impl Linux {
         if let (Some(Contained::Cookie(cookie)), Some(proc)) = (contained.as_deref_mut(), self.scanner.proc()) {
             cookie.since = proc.stat(pid).map_or(0, |stat| stat.start);
         }
-        let readers = ends.readers.each_mut().map(|fd| fd.take().map(|fd| Reader { fd, hung_up: false, ended: false }));
+        let readers = ends.readers.each_mut().map(Option::take);
         let row = Row {
             sequence: generation.sequence(),
             pid,
             session: pidfd::own_session(),
             pidfd,
-            birth: Birth::UnderWay(pending),
+            birth: Birth::UnderWay(Box::new(pending)),
             leader: Leader::Running,
             watch: ExitWatch::Over,
             exit: None,
@@ -76,7 +76,7 @@ impl Linux {
         };
         self.adopt(row, generation)?;
         let [stdin, stdout, stderr] = ends.raw;
-        Ok(Born { pid, stdin, stdout, stderr, started_at })
+        Ok(Born { pid, stdin, stdout, stderr, capacities: ends.capacities, started_at })
     }
 
     /// Puts a child that exists into the table and its end into the poll set; or kills it, and nothing of it is left.
@@ -134,7 +134,7 @@ impl Linux {
         row.unwatch_all(&mut self.poller);
         if let Birth::UnderWay(mut pending) = row.birth {
             pending.wait(Some(REAP_WITHIN));
-            self.spawner.recycle(pending);
+            self.spawner.recycle(*pending);
         }
         let contained = row.contained.take();
         let name = ChildName { pid: row.pid, pidfd: row.pidfd.as_ref().map(AsFd::as_fd) };
@@ -167,8 +167,8 @@ impl Linux {
             let _ = cgroup.is_populated();
             self.poller.add(cgroup.events(), Key::Token(generation.with(What::Cgroup)), Interest::Urgent)?;
         }
-        for (stream, fd) in Stream::ALL.iter().zip(&ends.readers) {
-            if let Some(fd) = fd {
+        for (stream, reader) in Stream::ALL.iter().zip(&ends.readers) {
+            if let Some(Reader { fd, .. }) = reader {
                 self.poller.add(fd.as_fd(), Key::Token(generation.with(What::Output(*stream))), Interest::Read)?;
             }
         }
@@ -182,7 +182,7 @@ impl Linux {
         if let Some(cgroup) = cgroup {
             self.poller.remove(cgroup.events());
         }
-        for fd in ends.readers.iter().flatten().chain(&ends.feed) {
+        for fd in ends.readers.iter().flatten().map(|reader| &reader.fd).chain(&ends.feed) {
             self.poller.remove(fd.as_fd());
         }
         self.poller.settle();
@@ -232,7 +232,7 @@ pub(super) fn is_born(table: &mut Table, spawner: &mut Spawner, generation: Toke
         SpawnOutcome::Failed(error) => Birth::Failed(error),
     };
     if let Birth::UnderWay(pending) = std::mem::replace(&mut row.birth, birth) {
-        spawner.recycle(pending);
+        spawner.recycle(*pending);
     }
     true
 }

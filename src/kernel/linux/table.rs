@@ -38,7 +38,7 @@ pub(crate) enum ExitWatch {
 #[derive(Debug)]
 pub(crate) enum Birth {
     /// Not known yet; the child may still be using memory of ours.
-    UnderWay(Pending),
+    UnderWay(Box<Pending>),
     /// exec has succeeded.
     Started,
     /// A step failed.
@@ -54,6 +54,23 @@ pub(crate) struct Reader {
     pub hung_up: bool,
     /// It was read to its end: nobody is left who could tell whether our end is still open.
     pub ended: bool,
+    /// Of a socket, the inode of the other end; 0 for a pipe, whose ends have one inode. (The kernel's numbers for both have 32 bits.)
+    pub peer: u32,
+}
+
+impl Reader {
+    /// It is a socket.
+    pub(crate) fn is_socket(&self) -> bool {
+        self.peer != 0
+    }
+
+    /// What holders have open: a socket, or a pipe; and its inode.
+    pub(crate) fn held(&self) -> Option<(bool, u64)> {
+        if self.is_socket() {
+            return Some((true, u64::from(self.peer)));
+        }
+        rustix::fs::fstat(&self.fd).ok().map(|stat| (false, stat.st_ino))
+    }
 }
 
 /// What the kernel object has of one generation.
@@ -74,7 +91,7 @@ pub(crate) struct Row {
     /// How its end is learnt.
     pub watch: ExitWatch,
     /// How it ended, if that is known.
-    pub exit: Option<ExitInfo>,
+    pub exit: Option<Box<ExitInfo>>,
     /// The host's own peak memory in KiB at the spawn.
     pub host_peak: u64,
     /// By [`crate::words::Stream::index`].
@@ -205,4 +222,4 @@ impl Table {
 }
 
 /// An idle child is to cost at most half a KiB in all, of which this is one part.
-const _: () = assert!(size_of::<Option<Row>>() <= 288);
+const _: () = assert!(size_of::<Option<Row>>() <= 136);

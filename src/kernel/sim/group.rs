@@ -1,9 +1,10 @@
 //! The end of a leader, and what is left of its group.
 
 use super::Sim;
+use super::contain::{Belongs, told};
 use super::fault::{Call, Fault};
 use super::pipe::PipeId;
-use super::process::{Descriptor, HOST, Process};
+use super::process::{Condition, Descriptor, HOST, Process};
 use super::signals::Reached;
 use super::table::{Entry, ExitSeen, Known};
 use crate::error::Errno;
@@ -11,6 +12,18 @@ use crate::kernel::{Collected, ExitInfo, Found, Keep, Member, MemberWatch, Notic
 use crate::time::Ns;
 use crate::token::{Slot, Token, What};
 use crate::words::{Exit, Holder, Signal, StatusSource, Stream, Survivor};
+
+/// The look that is under way.
+#[derive(Debug, Default)]
+pub(super) struct Look {
+    id: u64,
+    /// The process it goes on from.
+    from: u32,
+    /// Something was refused in it that a holder could be.
+    hidden: bool,
+    doubtful: Vec<Token>,
+    found: Vec<(Token, Known)>,
+}
 
 impl Sim {
     pub(super) fn do_collect(&mut self, generation: Token, keep: Keep) -> Collected {
@@ -51,7 +64,8 @@ impl Sim {
 
     /// Nothing to say though the leader has ended: for how long. A thief is let in here, too.
     fn delayed(&mut self, generation: Token, seen: ExitSeen) -> Option<Ns> {
-        match self.faults.take(Call::Collect, Some(generation.slot())) {
+        self.interrupted(Call::Collect, Some(generation));
+        match self.take_fault(Call::Collect, Some(generation), |_| true) {
             Some((Fault::NotYet(delay), _)) => return Some(delay),
             Some((Fault::Stolen, _)) => {
                 let pid = self.table.look(generation).map_or(0, |e| e.leader.pid);
@@ -61,12 +75,23 @@ impl Sim {
         }
         let unruly = self.options.unruly;
         let announced = matches!(seen, ExitSeen::Announced(_));
-        (announced && self.rng.one_in_thousand(unruly.not_yet)).then(|| Ns(self.rng.below(unruly.lateness.0 + 1)))
+        if !announced || !self.rng.one_in_thousand(unruly.not_yet) {
+            return None;
+        }
+        let delay = Ns(self.rng.below(unruly.lateness.0 + 1));
+        self.by_chance(Call::Collect, Fault::NotYet(delay));
+        Some(delay)
     }
 
     /// The leader, if it was not reaped.
     fn leader(&self, leader: Known) -> Option<&Process> {
         self.world.processes.get(&leader.pid).filter(|p| p.birth == leader.birth)
+    }
+
+    /// Whether the leader of a generation has not ended.
+    pub(super) fn leader_lives(&self, generation: Token) -> bool {
+        let known = self.table.look(generation).map(|entry| entry.leader);
+        known.and_then(|leader| self.leader(leader)).is_some_and(|p| !p.is_zombie())
     }
 
     /// The group as the leader's pidfd sees it: it is not fooled by another group with the same number.
@@ -75,20 +100,20 @@ impl Sim {
         self.world.processes.values().filter(ours).map(|p| p.pid).collect()
     }
 
-    fn refused(&mut self, generation: Token) -> Option<Signalled> {
-        match self.faults.take(Call::Signal, Some(generation.slot())) {
-            Some((Fault::Denied, _)) => Some(Signalled::Denied),
-            Some((Fault::NoWay, _)) => Some(Signalled::NoWay),
+    /// What a signal meets instead of whom it was for; or they end just before.
+    pub(super) fn refused(&mut self, call: Call, generation: Token, whom: &[u32]) -> Option<Signalled> {
+        match self.take_fault(call, Some(generation), |p| p.fault != Fault::Gone || !whom.is_empty())? {
+            (Fault::Denied, _) => Some(Signalled::Denied),
+            (Fault::NoWay, _) => Some(Signalled::NoWay),
+            (Fault::Gone, _) => {
+                self.end_before(whom);
+                None
+            }
             _ => None,
         }
     }
 
-    pub(super) fn do_signal(&mut self, generation: Token, signal: Signal) -> Signalled {
-        self.tick();
-        let Some(leader) = self.table.get(generation).map(|e| e.leader) else { return Signalled::NoWay };
-        if let Some(refused) = self.refused(generation) {
-            return refused;
-        }
+    pub(super) fn signal_group(&mut self, leader: Known, signal: Signal) -> Signalled {
         if self.caps.group_signal {
             let pids = self.own_group(leader);
             return told(self.world.send_to(&pids, leader.birth, Some(signal)));
@@ -113,7 +138,8 @@ impl Sim {
     pub(super) fn do_signal_leader(&mut self, generation: Token, signal: Signal) -> Signalled {
         self.tick();
         let Some(leader) = self.table.get(generation).map(|e| e.leader) else { return Signalled::NoWay };
-        if let Some(refused) = self.refused(generation) {
+        let whom: Vec<u32> = self.leader(leader).filter(|p| !p.is_zombie()).map(|p| p.pid).into_iter().collect();
+        if let Some(refused) = self.refused(Call::SignalLeader, generation, &whom) {
             return refused;
         }
         if self.leader(leader).is_none() {
@@ -122,9 +148,7 @@ impl Sim {
         told(self.world.send_to(&[leader.pid], leader.birth, Some(signal)))
     }
 
-    pub(super) fn do_probe(&mut self, generation: Token) -> Probe {
-        self.tick();
-        let Some(leader) = self.table.get(generation).map(|e| e.leader) else { return Probe::Empty };
+    pub(super) fn probe_group(&mut self, leader: Known) -> Probe {
         match self.leader(leader).map(Process::is_zombie) {
             Some(true) => return Probe::Cannot,
             Some(false) => return Probe::Alive,
@@ -142,12 +166,16 @@ impl Sim {
 
     pub(super) fn do_scan(&mut self, scan: &mut Scan) -> ScanStep {
         self.tick();
-        if self.scan_at.0 != scan.id {
-            self.scan_at = (scan.id, 0);
-            self.scan_hidden = false;
+        self.interrupted(Call::Scan, None);
+        if self.scan.id != scan.id {
+            self.scan = Look { id: scan.id, ..Look::default() };
         }
-        let from = self.scan_at.1;
-        let slice: Vec<u32> = self.world.processes.range(from..).take(scan.budget.max(1)).map(|(pid, _)| *pid).collect();
+        let wanted = !scan.members.is_empty() || !scan.holders.is_empty();
+        if self.scan.from == 0 && wanted && self.take_fault(Call::Scan, None, |p| matches!(p.fault, Fault::Scan(_))).is_some() {
+            return ScanStep::Done { members: false, holders: false };
+        }
+        let slice: Vec<u32> = self.world.processes.range(self.scan.from..).take(scan.budget.max(1)).map(|(pid, _)| *pid).collect();
+        self.lose_one(&slice, scan);
         for pid in &slice {
             for token in &scan.members {
                 if let Some(member) = self.member(*token, *pid) {
@@ -160,21 +188,48 @@ impl Sim {
                 }
             }
         }
-        self.scan_at.1 = slice.last().map_or(u32::MAX, |pid| pid + 1);
-        if self.world.processes.range(self.scan_at.1..).next().is_some() {
+        self.scan.from = slice.last().map_or(u32::MAX, |pid| pid + 1);
+        if self.world.processes.range(self.scan.from..).next().is_some() {
             return ScanStep::More;
         }
-        let refused = self.faults.take(Call::Scan, None).is_some() || self.rng.one_in_thousand(self.options.unruly.incomplete);
-        let complete = !(self.scan_hidden || refused);
+        self.look_over(scan)
+    }
+
+    /// One member ends just before it is looked at.
+    fn lose_one(&mut self, slice: &[u32], scan: &Scan) {
+        let is_member = |pid: &&u32| {
+            let process = self.world.processes.get(pid).filter(|p| p.condition != Condition::Stuck && p.birth != p.family);
+            process.is_some_and(|p| scan.members.iter().any(|t| self.table.look(*t).is_some_and(|e| self.belongs(e, p) == Belongs::Yes)))
+        };
+        if let Some(one) = slice.iter().find(is_member).copied()
+            && self.take_fault(Call::Scan, None, |p| p.fault == Fault::Gone).is_some()
+        {
+            self.end_before(&[one]);
+        }
+    }
+
+    fn look_over(&mut self, scan: &mut Scan) -> ScanStep {
+        let mut refused = self.take_fault(Call::Scan, None, |p| p.fault == Fault::Incomplete).is_some();
+        if self.rng.one_in_thousand(self.options.unruly.incomplete) {
+            self.by_chance(Call::Scan, Fault::Incomplete);
+            refused = true;
+        }
         // The next slice, of this look or another, begins at the first process again.
-        self.scan_at.1 = 0;
-        self.scan_hidden = false;
-        ScanStep::Done { complete }
+        let look = std::mem::take(&mut self.scan);
+        for token in &scan.members {
+            let known: Vec<Known> = look.found.iter().filter(|(of, _)| of == token).map(|(_, one)| *one).collect();
+            if let Some(entry) = self.table.get(*token) {
+                entry.known = known;
+            }
+        }
+        self.reap_inherited(&scan.members);
+        scan.doubtful.extend(look.doubtful);
+        ScanStep::Done { members: !refused, holders: !(look.hidden || refused) }
     }
 
     /// A living process of the leader's group and session. Once the leader was reaped, whoever has its number leads another
     /// group with that number: then nobody is a member.
-    fn is_member(&self, leader: Known, process: &Process) -> bool {
+    pub(super) fn is_member(&self, leader: Known, process: &Process) -> bool {
         let other = |p: &Process| p.birth != leader.birth;
         process.pgid == leader.pid
             && process.sid == HOST
@@ -182,9 +237,20 @@ impl Sim {
             && !self.world.processes.get(&leader.pid).is_some_and(other)
     }
 
-    fn member(&self, token: Token, pid: u32) -> Option<Member> {
-        let leader = self.table.look(token)?.leader;
-        let process = self.world.processes.get(&pid).filter(|p| self.is_member(leader, p))?;
+    fn member(&mut self, token: Token, pid: u32) -> Option<Member> {
+        let entry = self.table.look(token)?;
+        let process = self.world.processes.get(&pid)?;
+        match self.belongs(entry, process) {
+            Belongs::No => return None,
+            Belongs::NotKnown => {
+                if !self.scan.doubtful.contains(&token) {
+                    self.scan.doubtful.push(token);
+                }
+                return None;
+            }
+            Belongs::Yes => {}
+        }
+        self.scan.found.push((token, Known { pid, birth: process.birth }));
         let age = self.world.now.since(process.born).to_duration();
         let who = Survivor::new(pid, process.comm.clone(), process.letter(), age);
         Some(Member { who, start: process.start_ticks() })
@@ -199,7 +265,7 @@ impl Sim {
         let streams = held(entry, process);
         if process.user.is_some() {
             // /proc/PID/fd of another user cannot be read: whether it holds anything is not known.
-            self.scan_hidden = true;
+            self.scan.hidden = true;
             return None;
         }
         (!streams.is_empty()).then(|| Holder::new(pid, process.comm.clone(), streams))
@@ -209,13 +275,16 @@ impl Sim {
 
     pub(super) fn do_watch(&mut self, member: &Member, token: Token) -> Result<(), Errno> {
         self.tick();
-        if let Some((Fault::Watch(errno), _)) = self.faults.take(Call::Watch, Some(token.slot())) {
-            return Err(errno);
+        match self.take_fault(Call::Watch, Some(token), |_| true) {
+            Some((Fault::Watch(errno), _)) if errno.raw() == libc::ESRCH => self.end_before(&[member.who.pid]),
+            Some((Fault::Watch(errno), _)) => return Err(errno),
+            _ => {}
         }
         if self.options.members == MemberWatch::ByLooking {
             return Err(Errno::from_raw(libc::ENOSYS));
         }
         if self.rng.one_in_thousand(self.options.unruly.no_watch) {
+            self.by_chance(Call::Watch, Fault::Watch(Errno::from_raw(libc::EMFILE)));
             return Err(Errno::from_raw(libc::EMFILE));
         }
         self.unwatch(token);
@@ -249,14 +318,6 @@ impl Sim {
     /// The slots of all generations.
     pub fn slots(&self) -> Vec<Slot> {
         self.table.iter().map(|(slot, _)| Slot(slot)).collect()
-    }
-}
-
-fn told(reached: Reached) -> Signalled {
-    match reached {
-        Reached::Somebody => Signalled::Sent,
-        Reached::Nobody => Signalled::Empty,
-        Reached::Refused => Signalled::Denied,
     }
 }
 

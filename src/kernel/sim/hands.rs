@@ -3,7 +3,7 @@
 use super::pipe::{Moved, Pipe, PipeId};
 use super::process::{Condition, Descriptor, INIT, Process};
 use super::script::Script;
-use super::world::{Recipe, World};
+use super::world::{Mark, Recipe, World};
 use crate::time::Ns;
 use crate::words::{Exit, Signal, Stream};
 
@@ -26,6 +26,11 @@ impl World {
     /// The processes of a group, zombies included.
     pub fn group(&self, pgid: u32) -> Vec<u32> {
         self.processes.values().filter(|p| p.pgid == pgid).map(|p| p.pid).collect()
+    }
+
+    /// Every cgroup that was made for a generation and is still there, by its path, and whether anybody in it is alive.
+    pub fn cgroups(&self) -> impl Iterator<Item = (&str, bool)> {
+        self.cgroups.iter().map(|(id, cgroup)| (cgroup.path(), self.is_populated(*id)))
     }
 
     /// Every pipe that either side still has open.
@@ -98,6 +103,8 @@ impl World {
             acts: script.acts().clone(),
             fds: [Descriptor::Null; 3],
             ignore: Vec::new(),
+            block: Vec::new(),
+            mark: Mark::None,
             exec_at: self.now,
             exec_error: None,
             exit_watch: None,
@@ -106,6 +113,8 @@ impl World {
         let process = self.processes.get_mut(&pid)?;
         process.ppid = INIT;
         process.sid = pid;
+        let birth = process.birth;
+        self.strangers.insert(birth);
         Some(pid)
     }
 }

@@ -1,5 +1,7 @@
 //! What has happened in the simulated world, in order: two runs with one seed and the same calls give the same list.
 
+use super::cgroup::CgroupId;
+use super::fault::{Call, Fault};
 use super::pipe::PipeId;
 use crate::kernel::Notice;
 use crate::time::Ns;
@@ -34,6 +36,12 @@ pub enum Happened {
     Noticed(Notice),
     /// The host slept until this time.
     Slept(Ns),
+    /// A call of the host went wrong.
+    Faulted(Call, Fault),
+    /// A generation was given a cgroup.
+    CgroupMade(CgroupId),
+    /// That was removed, being empty.
+    CgroupRemoved(CgroupId),
 }
 
 /// One line of the log.

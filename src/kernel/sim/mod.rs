@@ -9,12 +9,18 @@
 //!   [`SimOptions::act_cost`], and a [`Kernel::wait`] that finds nothing due jumps to the earlier of its own end and the next
 //!   event of the world. Nothing due, no event ahead and [`Until::Forever`] is `WaitError::Failed(EDEADLK)`: it would sleep
 //!   for ever. (A thread that wakes the loop meanwhile cannot be waited for: wake first.)
+//! * What contains a generation is there as in Linux: a cookie in the environment, a cgroup of its own ([`cgroup`]), and orphans that the
+//!   host inherits or adopts ([`SimOptions::orphans`]).
+//! * A thread that panics with a [`Sim`] in its hands prints the seed, the scripts, the faults and the event log ([`Sim::story`]).
 //! * A success of exec wakes nobody, as in Linux: it is told by the next wait, or by the next look of a long one
 //!   ([`crate::limits::SPAWN_LOOK`]).
 //! * Notices are edges: told once when something has changed, merged if it changes again before they are given.
 
+pub mod cgroup;
 pub mod clock;
+mod contain;
 pub mod fault;
+pub mod faults;
 mod group;
 mod hands;
 pub mod log;
@@ -25,19 +31,20 @@ pub mod process;
 mod run;
 pub mod script;
 mod signals;
+mod story;
 mod streams;
 mod table;
 #[cfg(test)]
 mod tests;
 pub mod world;
 
-pub use fault::{Fault, Unruly};
+pub use fault::{Call, Fault, Unruly};
 pub use log::Violation;
 pub use script::Script;
 pub use world::{Reaper, World};
 
 use super::{
-    Batch, Born, Caps, Collected, Keep, Kernel, Member, MemberWatch, Notices, Probe, Release, Released, Scan, ScanStep, Signalled,
+    Batch, Born, Caps, Collected, Keep, Kernel, Member, MemberWatch, Notices, Orphans, Probe, Release, Released, Scan, ScanStep, Signalled,
     SpawnOutcome, Until, WaitError, Wake, Wrote, sealed,
 };
 use crate::error::{Errno, SpawnError, Step};
@@ -46,8 +53,9 @@ use crate::time::Ns;
 use crate::token::{Slot, Token};
 use crate::words::{Backend, ExitSource, Signal};
 use clock::Rng;
-use fault::{Faults, Planned};
+use fault::{Faults, Kind, Planned};
 use pipe::PipeId;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -71,6 +79,8 @@ pub struct SimOptions {
     pub members: MemberWatch,
     /// Who reaps the host's children.
     pub reaper: Reaper,
+    /// Who is given those whose parent has ended.
+    pub orphans: Orphans,
     /// The time that each call of the host takes.
     pub call_cost: Ns,
     /// Bytes that the host's `read` moves in a microsecond; 0 for no time at all.
@@ -85,7 +95,7 @@ pub struct SimOptions {
     pub pid_max: u32,
     /// Tells keys of this kernel from those of another.
     pub tag: u32,
-    /// Keep the log.
+    /// Keep the log, and print it with all that reproduces the run when a thread panics with the kernel in its hands.
     pub log: bool,
     /// What goes wrong by the seed.
     pub unruly: Unruly,
@@ -101,6 +111,7 @@ impl Default for SimOptions {
             exit_info: true,
             members: MemberWatch::ByPidfd,
             reaper: Reaper::Host,
+            orphans: Orphans::Leave,
             call_cost: Ns(500),
             read_rate: 4096,
             act_cost: Ns(1_000),
@@ -151,6 +162,7 @@ pub struct Sim {
     world: World,
     table: table::Table,
     faults: Faults,
+    started: Vec<story::Started>,
     /// Notices that were not given yet, and when they may be.
     pending: Vec<(Ns, super::Notice)>,
     waker: SimWaker,
@@ -166,17 +178,18 @@ pub struct Sim {
     batches: u64,
     /// The most batches that were read while an announced exit waited.
     worst_wait: u64,
-    /// The look that is under way, and the process it goes on from.
-    scan_at: (u64, u32),
-    /// Something was refused in it.
-    scan_hidden: bool,
+    /// The look that is under way.
+    scan: group::Look,
+    /// What comes about before this is told together then.
+    merge_until: Ns,
 }
 
 impl Sim {
     /// A new world with nobody in it but the host.
     pub fn new(options: SimOptions) -> Sim {
         let act_cost = options.act_cost.max(Ns(1));
-        let rules = world::Rules { act_cost, pid_max: options.pid_max.max(2000), reaper: options.reaper, log: options.log };
+        let pid_max = options.pid_max.max(2000);
+        let rules = world::Rules { act_cost, pid_max, reaper: options.reaper, orphans: options.orphans, log: options.log };
         let pidfds = options.members == MemberWatch::ByPidfd;
         let mut caps = Caps::bare(Backend::Sim, options.exit_source);
         "simulated".clone_into(&mut caps.backend_why);
@@ -197,6 +210,7 @@ impl Sim {
             world: World::new(rules),
             table: table::Table::default(),
             faults: Faults::default(),
+            started: Vec::new(),
             pending: Vec::new(),
             waker: SimWaker { flag: Arc::new(AtomicBool::new(false)) },
             alarm_at: None,
@@ -206,8 +220,8 @@ impl Sim {
             look_pause: Ns::ZERO,
             batches: 0,
             worst_wait: 0,
-            scan_at: (0, 0),
-            scan_hidden: false,
+            scan: group::Look::default(),
+            merge_until: Ns::ZERO,
         }
     }
 
@@ -236,12 +250,34 @@ impl Sim {
 
     /// The next call that this fits goes wrong.
     pub fn inject(&mut self, fault: Fault) {
-        self.faults.add(Planned { fault, only: None, times: Some(1) });
+        self.inject_at(fault.call(), fault);
     }
 
     /// The next so many calls that this fits go wrong; `None` for all of them. With a slot, only that generation's.
     pub fn inject_many(&mut self, fault: Fault, only: Option<Slot>, times: Option<u32>) {
-        self.faults.add(Planned { fault, only, times });
+        self.faults.add(Planned { call: fault.call(), fault, only, times });
+    }
+
+    /// The next such call goes wrong: where a fault fits several calls, or EINTR another than `wait`.
+    pub fn inject_at(&mut self, call: Call, fault: Fault) {
+        self.faults.add(Planned { call, fault, only: None, times: Some(1) });
+    }
+
+    /// The same by its text (the table on top of [`fault`]); the error says what was expected.
+    ///
+    /// ```
+    /// use lastwords::sim::{Sim, SimOptions};
+    /// let mut sim = Sim::new(SimOptions::default());
+    /// assert_eq!(sim.inject_text("read stdout EIO"), Ok(()));
+    /// assert!(sim.inject_text("read the paper").is_err());
+    /// ```
+    pub fn inject_text(&mut self, text: &str) -> Result<(), String> {
+        faults::parse(text).map(|(call, fault)| self.inject_at(call, fault))
+    }
+
+    /// How many faults of each kind were met, those that came by the seed included.
+    pub fn faults_met(&self) -> &BTreeMap<Kind, u64> {
+        self.faults.met()
     }
 
     /// Nothing that was injected goes wrong any more.
@@ -325,9 +361,16 @@ impl Kernel for Sim {
 
     fn outcome(&mut self, generation: Token) -> SpawnOutcome {
         self.tick();
+        let is_known = self.table.look(generation).is_some_and(|e| self.world.outcomes.contains_key(&e.leader.birth));
+        // With its end announced there is no later.
+        let later = is_known && self.leader_lives(generation) && self.take_fault(Call::Outcome, Some(generation), |_| true).is_some();
         let Some(entry) = self.table.get(generation) else { return SpawnOutcome::NotYet };
         match self.world.outcomes.get(&entry.leader.birth) {
             None => SpawnOutcome::NotYet,
+            Some(_) if later => {
+                entry.outcome_told = false;
+                SpawnOutcome::NotYet
+            }
             Some(outcome) => {
                 entry.outcome_told = true;
                 match outcome {
@@ -360,6 +403,10 @@ impl Kernel for Sim {
 
     fn signal(&mut self, generation: Token, signal: Signal) -> Signalled {
         self.do_signal(generation, signal)
+    }
+
+    fn signal_outside(&mut self, generation: Token, signal: Signal) -> Signalled {
+        self.do_signal_outside(generation, signal)
     }
 
     fn signal_leader(&mut self, generation: Token, signal: Signal) -> Signalled {

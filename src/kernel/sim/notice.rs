@@ -1,16 +1,30 @@
 //! Notices of the simulated kernel: edges that wait until they are asked for, merged, late or for nothing by the seed.
 
 use super::Sim;
+use super::contain::Contained;
 use super::fault::{Call, Fault};
 use super::log::{Happened, Violation};
-use super::table::{ExitSeen, Known};
+use super::process::{HOST, Process};
+use super::table::{Entry, ExitSeen, Known};
 use crate::error::Errno;
-use crate::kernel::{Notice, Notices, Until, WaitError};
+use crate::kernel::{Notice, Notices, Orphans, Until, WaitError};
 use crate::limits;
 use crate::time::Ns;
 use crate::token::{Slot, Token, What};
 use crate::words::{ExitSource, Stream};
 use std::sync::atomic::Ordering;
+
+/// Notices that can come for nothing.
+const SPURIOUS: [Fault; 8] = [
+    Fault::SpuriousExit,
+    Fault::SpuriousReadable(Stream::Stdout),
+    Fault::SpuriousReadable(Stream::Stderr),
+    Fault::SpuriousWritable,
+    Fault::SpuriousMember,
+    Fault::SpuriousCgroup,
+    Fault::SpuriousOutcome,
+    Fault::SpuriousWake,
+];
 
 impl Sim {
     /// Takes the world's edges over; merges what is the same, makes some late.
@@ -32,13 +46,28 @@ impl Sim {
             if self.pending.iter().any(|(_, n)| *n == notice) {
                 continue;
             }
-            let late = self.rng.one_in_thousand(self.options.unruly.late);
-            let more = if late { self.rng.below(self.options.unruly.lateness.0 + 1) } else { 0 };
             // Counted from the change: a host that has not looked for longer finds it at its first look.
-            self.pending.push((at.after(Ns(more)), notice));
+            let at = at.after(self.lateness()).max(self.merge_until);
+            self.pending.push((at, notice));
         }
         // Given back empty: its capacity serves the next edges.
         self.world.edges = edges;
+    }
+
+    /// How late a notice is.
+    fn lateness(&mut self) -> Ns {
+        match self.take_fault(Call::Wait, None, |p| matches!(p.fault, Fault::Late(_) | Fault::Merged(_))) {
+            Some((Fault::Late(time), _)) => return time,
+            Some((Fault::Merged(time), _)) => self.merge_until = self.merge_until.max(self.world.now.after(time)),
+            _ => {}
+        }
+        let unruly = self.options.unruly;
+        if !self.rng.one_in_thousand(unruly.late) {
+            return Ns::ZERO;
+        }
+        let late = Ns(self.rng.below(unruly.lateness.0 + 1));
+        self.by_chance(Call::Wait, Fault::Late(late));
+        late
     }
 
     /// In SIGCHLD mode: children that have ended (or are gone) and were not announced yet, at most a sweep of them.
@@ -110,18 +139,22 @@ impl Sim {
     pub(super) fn do_wait(&mut self, until: Until, out: &mut Notices) -> Result<(), WaitError> {
         out.clear();
         self.tick();
+        if let Some((Fault::Stalled(time), _)) = self.take_fault(Call::Wait, None, |p| matches!(p.fault, Fault::Stalled(_))) {
+            self.advance(time);
+        }
         self.gather();
-        match self.faults.take(Call::Wait, None) {
-            Some((Fault::Interrupted, _)) if !self.is_due() => return Ok(()),
-            Some((Fault::Wait(errno), _)) => return Err(WaitError::Failed(errno)),
-            Some((Fault::SpuriousExit, only)) => self.spurious(only, None),
-            Some((Fault::SpuriousReadable(stream), only)) => self.spurious(only, Some(stream)),
-            _ => {}
+        self.reap_strangers();
+        if let Some(errno) = self.wait_fault() {
+            return Err(WaitError::Failed(errno));
         }
         let unruly = self.options.unruly;
-        let outcome_known = self.untold().any(|(_, known)| known);
+        let is_idle = !self.is_due() && !self.untold().any(|(_, known)| known);
         // What is ready comes before a signal, as in epoll_wait(2).
-        if self.rng.one_in_thousand(unruly.interrupted) && !self.is_due() && !outcome_known {
+        let by_chance = self.rng.one_in_thousand(unruly.interrupted) && is_idle;
+        if by_chance {
+            self.by_chance(Call::Wait, Fault::Interrupted);
+        }
+        if by_chance || (is_idle && self.take_fault(Call::Wait, None, |p| p.fault == Fault::Interrupted).is_some()) {
             return Ok(());
         }
         if self.rng.one_in_thousand(unruly.spurious) {
@@ -211,7 +244,8 @@ impl Sim {
         match notice {
             Notice::Outcome(token) => {
                 if let Some(entry) = self.table.get(token) {
-                    entry.outcome_told = true;
+                    // One for nothing tells nothing.
+                    entry.outcome_told = self.world.outcomes.contains_key(&entry.leader.birth);
                 }
             }
             Notice::Exit(token) => {
@@ -219,7 +253,18 @@ impl Sim {
                     entry.exit = ExitSeen::Announced(batches);
                 }
             }
-            Notice::MemberGone(_) | Notice::CgroupChanged(_) | Notice::Writable(_) | Notice::Readable(_) | Notice::Woken => {}
+            Notice::MemberGone(token) => self.member_told(token),
+            Notice::CgroupChanged(_) | Notice::Writable(_) | Notice::Readable(_) | Notice::Woken => {}
+        }
+    }
+
+    /// Its end is told: a zombie that the host has inherited is reaped.
+    fn member_told(&mut self, token: Token) {
+        let watches = self.table.look(token).map(|e| e.watches.as_slice()).unwrap_or_default();
+        let Some((_, one)) = watches.iter().find(|(of, _)| *of == token).copied() else { return };
+        let inherited = |p: &Process| p.birth == one.birth && p.ppid == HOST && p.birth != p.family;
+        if self.options.orphans != Orphans::Leave && self.world.process(one.pid).is_some_and(inherited) {
+            self.world.reap(one.pid, HOST);
         }
     }
 
@@ -230,7 +275,7 @@ impl Sim {
             Notice::MemberGone(token) => self.table.look(token).is_some_and(|e| e.watches.iter().any(|(t, _)| *t == token)),
             Notice::Outcome(token) => self.table.look(token).is_some_and(|e| !e.outcome_told),
             Notice::Exit(token) => self.table.look(token).is_some_and(|e| e.exit != ExitSeen::Told),
-            Notice::CgroupChanged(token) => self.table.look(token).is_some(),
+            Notice::CgroupChanged(token) => self.table.look(token).is_some_and(|e| matches!(e.contained, Contained::Cgroup(_))),
             Notice::Writable(token) => self.table.look(token).is_some_and(|e| e.stdin.is_some()),
             Notice::Readable(token) => match token.what() {
                 What::Output(stream) => self.table.look(token).is_some_and(|e| e.streams[stream.index()].is_some()),
@@ -239,14 +284,47 @@ impl Sim {
         }
     }
 
-    fn spurious(&mut self, only: Option<Slot>, stream: Option<Stream>) {
-        let what = stream.map_or(What::Exit, What::Output);
-        // Nothing is told of a generation before its outcome, not even for nothing.
-        let fits = self.table.iter().filter(|(slot, e)| e.outcome_told && only.is_none_or(|o| o.0 == *slot));
-        let mut notices: Vec<Notice> = fits
-            .map(|(slot, e)| Token::new(Slot(slot), e.sequence, what))
-            .map(|token| if stream.is_some() { Notice::Readable(token) } else { Notice::Exit(token) })
-            .collect();
+    /// The poll set fails, or has something to tell for nothing.
+    fn wait_fault(&mut self) -> Option<Errno> {
+        if let Some((Fault::Wait(errno), _)) = self.take_fault(Call::Wait, None, |p| matches!(p.fault, Fault::Wait(_))) {
+            return Some(errno);
+        }
+        // Those that fit nobody wait until they do.
+        let fitting: Vec<Fault> = SPURIOUS.into_iter().filter(|fault| !self.for_nothing(*fault, None).is_empty()).collect();
+        let taken = self.take_fault(Call::Wait, None, |p| fitting.contains(&p.fault));
+        if let Some((fault, only)) = taken {
+            self.tell_for_nothing(fault, only);
+        }
+        None
+    }
+
+    /// The notices that a spurious one could be.
+    fn for_nothing(&self, fault: Fault, only: Option<Slot>) -> Vec<Notice> {
+        let of: Vec<(u32, &Entry)> = self.table.iter().filter(|(slot, _)| only.is_none_or(|o| o.0 == *slot)).collect();
+        let token = |slot: u32, e: &Entry, what: What| Token::new(Slot(slot), e.sequence, what);
+        // Nothing but the outcome itself is told of a generation before its outcome, not even for nothing.
+        let told = of.iter().copied().filter(|(_, e)| e.outcome_told);
+        match fault {
+            Fault::SpuriousExit => told.map(|(s, e)| Notice::Exit(token(s, e, What::Exit))).collect(),
+            Fault::SpuriousReadable(stream) => told.map(|(s, e)| Notice::Readable(token(s, e, What::Output(stream)))).collect(),
+            Fault::SpuriousWritable => {
+                told.filter(|(_, e)| e.stdin.is_some()).map(|(s, e)| Notice::Writable(token(s, e, What::Stdin))).collect()
+            }
+            Fault::SpuriousMember => told.flat_map(|(_, e)| e.watches.iter().map(|(token, _)| Notice::MemberGone(*token))).collect(),
+            Fault::SpuriousCgroup => told
+                .filter(|(_, e)| matches!(e.contained, Contained::Cgroup(_)))
+                .map(|(s, e)| Notice::CgroupChanged(token(s, e, What::Cgroup)))
+                .collect(),
+            Fault::SpuriousOutcome => {
+                of.iter().filter(|(_, e)| !e.outcome_told).map(|(s, e)| Notice::Outcome(token(*s, e, What::Spawn))).collect()
+            }
+            Fault::SpuriousWake => vec![Notice::Woken],
+            _ => Vec::new(),
+        }
+    }
+
+    fn tell_for_nothing(&mut self, fault: Fault, only: Option<Slot>) {
+        let mut notices = self.for_nothing(fault, only);
         if only.is_none() {
             let one = self.rng.below(notices.len() as u64);
             notices = notices.into_iter().skip(usize::try_from(one).unwrap_or(0)).take(1).collect();
@@ -255,9 +333,11 @@ impl Sim {
     }
 
     fn spurious_by_chance(&mut self) {
-        let what = [None, Some(Stream::Stdout), Some(Stream::Stderr)];
-        let pick = usize::try_from(self.rng.below(what.len() as u64)).unwrap_or(0);
-        self.spurious(None, what.get(pick).copied().flatten());
+        let pick = usize::try_from(self.rng.below(SPURIOUS.len() as u64)).unwrap_or(0);
+        if let Some(fault) = SPURIOUS.get(pick).copied().filter(|fault| !self.for_nothing(*fault, None).is_empty()) {
+            self.by_chance(Call::Wait, fault);
+            self.tell_for_nothing(fault, None);
+        }
     }
 
     /// What the host's descriptor would say: something is due.

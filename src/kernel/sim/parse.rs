@@ -1,6 +1,7 @@
 //! Reads the text of a script.
 
-use super::script::{Act, Acts, Channel, MAX_DEPTH, ScriptError, Target};
+use super::fault::{Call, Fault};
+use super::script::{Act, Acts, Channel, MAX_DEPTH, Program, ScriptError, Target};
 use crate::time::Ns;
 use crate::words::{Signal, Stream};
 
@@ -158,6 +159,10 @@ impl Reader<'_> {
             "ignore" => Act::Ignore(self.signal()?),
             "default" => Act::Reset(self.signal()?),
             "on" => Act::On(self.signal()?, self.block(depth)?),
+            "block" => Act::Block(self.signal()?),
+            "unblock" => Act::Unblock(self.signal()?),
+            "exec" => Act::Exec(self.program(depth)?),
+            "fault" => self.fault()?,
             "kill" => Act::Kill(self.target()?, self.signal()?),
             "stop" => Act::Kill(Target::Me, Signal::STOP),
             "repeat" => Act::Repeat(Some(self.number()?), self.block(depth)?),
@@ -182,6 +187,27 @@ impl Reader<'_> {
             return Err(self.error("`}` was expected"));
         }
         Ok(acts)
+    }
+
+    fn program(&mut self, depth: usize) -> Result<Program, ScriptError> {
+        let is_clean = self.accept("clean")?;
+        let name = String::from_utf8_lossy(&self.text()?).into_owned();
+        self.peek()?;
+        // After the brace, and before the one that closes it.
+        let from = self.at;
+        let acts = self.block(depth)?;
+        let text = String::from_utf8_lossy(self.text.get(from..self.at - 1).unwrap_or_default());
+        Ok(Program { name, is_clean, acts, text: text.into() })
+    }
+
+    /// The words up to the end of the act.
+    fn fault(&mut self) -> Result<Act, ScriptError> {
+        let mut words = Vec::new();
+        while let Piece::Word(_) = self.peek()? {
+            words.push(self.want_word("a word")?);
+        }
+        let (call, fault): (Call, Fault) = super::faults::parse(&words.join(" ")).map_err(|what| self.error(what))?;
+        Ok(Act::Fault(call, fault))
     }
 
     fn want_word(&mut self, what: &str) -> Result<String, ScriptError> {
@@ -239,18 +265,7 @@ impl Reader<'_> {
             return Ok(None);
         }
         let word = self.want_word("a time")?;
-        let split = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
-        let (digits, unit) = word.split_at(split);
-        let unit = match unit {
-            "ns" => 1,
-            "us" => 1_000,
-            "ms" => 1_000_000,
-            "s" => 1_000_000_000,
-            "m" => 60_000_000_000,
-            _ => return Err(self.error(format!("`{word}` is not a time"))),
-        };
-        let time = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
-        time.map(|n| Some(Ns(n))).ok_or_else(|| self.error(format!("`{word}` is not a time")))
+        time_of(&word).map(Some).ok_or_else(|| self.error(format!("`{word}` is not a time")))
     }
 
     fn signal(&mut self) -> Result<Signal, ScriptError> {
@@ -267,6 +282,21 @@ impl Reader<'_> {
             other => Err(self.error(format!("SELF, GROUP, PARENT or CHILD was expected, not `{other}`"))),
         }
     }
+}
+
+/// A number and its unit.
+pub(super) fn time_of(word: &str) -> Option<Ns> {
+    let split = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
+    let (digits, unit) = word.split_at(split);
+    let unit = match unit {
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit).map(Ns)
 }
 
 #[cfg(test)]

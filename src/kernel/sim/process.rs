@@ -1,5 +1,6 @@
 //! A simulated process: who it is, what it does, and in which state it is.
 
+use super::cgroup::CgroupId;
 use super::pipe::PipeId;
 use super::script::{Act, Acts, Channel};
 use crate::error::SpawnError;
@@ -143,8 +144,14 @@ pub struct Process {
     pub frames: Vec<Frame>,
     /// Dispositions other than the default.
     pub dispositions: BTreeMap<Signal, Disposition>,
+    /// Signals that it does not take for now.
+    pub blocked: BTreeSet<Signal>,
     /// Signals that wait until it can take them.
     pub pending: BTreeSet<Signal>,
+    /// The mark in its environment: the [`Process::birth`] of the leader that was given it.
+    pub cookie: Option<u64>,
+    /// The cgroup that it is in, if that is one of a generation's own.
+    pub cgroup: Option<CgroupId>,
     /// Descriptors 0, 1 and 2.
     pub fds: [Descriptor; 3],
     /// Another user than the host's.
@@ -176,6 +183,12 @@ impl Process {
     /// Ended, all its threads included.
     pub fn is_zombie(&self) -> bool {
         matches!(self.condition, Condition::Zombie(_))
+    }
+
+    /// The mark, if the host can read it: the environment of another user's process, and of one whose main thread has ended, is not
+    /// shown.
+    pub fn shown_cookie(&self) -> Option<u64> {
+        self.cookie.filter(|_| self.user.is_none() && !matches!(self.doing, Doing::Outliving(_)))
     }
 
     /// Start time as /proc tells it: in ticks of 10 ms.

@@ -1,9 +1,10 @@
 //! Processes of the simulated world do their acts.
 
+use super::fault::Ask;
 use super::log::Happened;
 use super::pipe::{Flow, Moved, PipeId};
 use super::process::{After, Condition, Descriptor, Disposition, Doing, HOST, Source, Step};
-use super::script::{Act, Channel, Target, piece as pattern_piece};
+use super::script::{Act, Channel, Program, Target, piece as pattern_piece};
 use super::world::{World, short};
 use crate::time::Ns;
 use crate::words::{Exit, Signal, StatusSource, Stream};
@@ -118,6 +119,18 @@ impl World {
             Act::On(signal, acts) => {
                 process.dispositions.insert(signal, Disposition::Handled(acts));
             }
+            Act::Block(signal) => {
+                // SIGKILL and SIGSTOP cannot be (sigprocmask(2)).
+                if !matches!(signal, Signal::KILL | Signal::STOP) {
+                    process.blocked.insert(signal);
+                }
+            }
+            Act::Unblock(signal) => return self.unblock(pid, signal),
+            Act::Exec(program) => self.exec(pid, program),
+            Act::Fault(call, fault) => {
+                let family = process.family;
+                self.asked.push(Ask { family, call, fault });
+            }
             Act::Kill(target, signal) => return self.send(pid, target, signal),
             Act::Repeat(Some(0), _) => {}
             Act::Repeat(times, acts) => process.enter(acts, After::Again(times.map(|n| n - 1))),
@@ -128,6 +141,28 @@ impl World {
             Act::Exit(code) => return self.finish(pid, Exit::with_code(code, StatusSource::Waitid)),
         }
         self.go_on(pid);
+    }
+
+    /// execve(2): what is ignored, blocked or open stays, what is handled does not.
+    fn exec(&mut self, pid: u32, program: Program) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        process.comm = short(&program.name);
+        process.dispositions.retain(|_, what| *what == Disposition::Ignored);
+        process.frames.clear();
+        if program.is_clean {
+            process.cookie = None;
+        }
+        process.enter(program.acts, After::Outer);
+        self.note(Happened::Executed(pid));
+    }
+
+    /// What came meanwhile comes now.
+    fn unblock(&mut self, pid: u32, signal: Signal) {
+        self.go_on(pid);
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        if process.blocked.remove(&signal) && process.pending.remove(&signal) {
+            self.deliver(pid, signal);
+        }
     }
 
     /// A process signals. It goes on first, so that what it sends itself finds it between two acts.

@@ -25,14 +25,19 @@
 //! | `kill TARGET SIGNAL` | TARGET is `SELF`, `GROUP`, `PARENT` or `CHILD` (the one forked last) |
 //! | `stop` | `kill SELF STOP` |
 //! | `repeat N { ... }`, `loop { ... }` | the acts N times, or for ever |
+//! | `block SIGNAL`, `unblock SIGNAL` | its mask: what comes while it is blocked comes when it is not any more |
+//! | `exec "text" { ... }` | becomes a program of that name, which does the acts and exits with 0; handlers are gone, what is ignored stays |
+//! | `exec clean "text" { ... }` | the same with an empty environment: a cookie in it is lost |
 //! | `name "text"` | its command name (the first 15 bytes) |
 //! | `outlive TIME` | its main thread ends, another goes on for so long; then it exits with 0 |
 //! | `user N` | becomes another user. In the simulation the host may not signal it, nor see its descriptors |
 //! | `unkillable` | uninterruptible sleep (state D) until the world lets it go on. Simulation only |
+//! | `fault CALL WHAT` | the next such call of the host for this command goes wrong ([`super::fault`] has the list). Simulation only |
 //! | `exit N` | ends |
 //!
 //! TIME is a number with `ns`, `us`, `ms`, `s` or `m`. `#` begins a remark that ends with the line.
 
+use super::fault::{Call, Fault};
 use crate::time::Ns;
 use crate::words::{Signal, Stream};
 use std::fmt;
@@ -72,6 +77,14 @@ pub enum Act {
     Reset(Signal),
     /// The signal is handled by these.
     On(Signal, Acts),
+    /// The signal is not taken for now.
+    Block(Signal),
+    /// It is taken again.
+    Unblock(Signal),
+    /// Becomes another program.
+    Exec(Program),
+    /// The next such call of the host goes wrong.
+    Fault(Call, Fault),
     /// Sends a signal.
     Kill(Target, Signal),
     /// So many times; `None` for ever.
@@ -86,6 +99,19 @@ pub enum Act {
     Unkillable,
     /// Ends with this code.
     Exit(i32),
+}
+
+/// What a process becomes by exec.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Its command name.
+    pub name: String,
+    /// Whether it begins with an empty environment.
+    pub is_clean: bool,
+    /// What it does.
+    pub acts: Acts,
+    /// The same, as it was written.
+    pub text: Arc<str>,
 }
 
 /// A descriptor of a child.

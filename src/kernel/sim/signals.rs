@@ -104,6 +104,10 @@ impl World {
     /// Carries out what the process has chosen for a signal, or the default.
     fn dispose(&mut self, pid: u32, signal: Signal) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
+        if process.blocked.contains(&signal) {
+            process.pending.insert(signal);
+            return;
+        }
         let chosen = if signal == Signal::STOP { None } else { process.dispositions.get(&signal).cloned() };
         match chosen {
             Some(Disposition::Ignored) => {}

@@ -1,20 +1,23 @@
 //! Spawns, reads, writes and ends of streams.
 
-use super::fault::{Call, Fault};
+use super::contain::Contained;
+use super::fault::{Call, Fault, Planned};
 use super::log::{Happened, Violation};
-use super::pipe::{Flow, HostEnd, Moved, PipeId};
+use super::pipe::{Flow, HostEnd, Moved, Pipe, PipeId};
 use super::process::Descriptor;
 use super::script::{PLAY, Script};
+use super::story::Started;
 use super::table::{Entry, ExitSeen, Known};
 use super::world::Recipe;
 use super::{Sim, SimEnd, fails_in_host};
 use crate::error::{Errno, SpawnError, Step};
-use crate::kernel::plan::{OutputPlan, Plan, StdinPlan};
+use crate::kernel::plan::{OutputPlan, Plan, StdinPlan, Through};
 use crate::kernel::{Batch, Born, Got, Notice, ReadOp, Release, Released, Wrote};
 use crate::limits;
 use crate::time::Ns;
 use crate::token::{Token, What};
 use crate::words::Stream;
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::time::{Duration, SystemTime};
 
@@ -23,7 +26,8 @@ impl Sim {
         self.tick();
         let mut exec_at = self.world.now.after(self.options.exec_time);
         let mut exec_error = None;
-        while let Some((fault, _)) = self.faults.take(Call::Spawn, Some(generation.slot())) {
+        let any = |p: &Planned| !matches!(p.fault, Fault::Spawn(Step::Cgroup, _));
+        while let Some((fault, _)) = self.take_fault(Call::Spawn, Some(generation), any) {
             match fault {
                 Fault::SlowExec(time) => exec_at = self.world.now.after(time),
                 Fault::Spawn(step, errno) if fails_in_host(step) => return Err(SpawnError::new(step, errno)),
@@ -36,6 +40,7 @@ impl Sim {
             self.world.violations.push(Violation::SlotInUse(generation.slot().0));
             return Err(SpawnError::new(Step::Register, Errno::from_raw(libc::EEXIST)));
         }
+        let contained = self.make_containment(&plan.contain, generation)?;
         let stdin = self.stdin_pipe(&plan.stdin, generation);
         let stdout = self.output_pipe(&plan.stdout, generation, Stream::Stdout);
         let stderr = self.output_pipe(&plan.stderr, generation, Stream::Stderr);
@@ -46,12 +51,20 @@ impl Sim {
             acts: script.acts().clone(),
             fds: [fd(stdin), fd(stdout), fd(merged)],
             ignore: plan.ignore.clone(),
+            block: plan.block.clone(),
+            mark: contained.mark(),
             exec_at,
             exec_error,
             exit_watch: Some(generation.with(What::Exit)),
         };
+        if self.options.log {
+            self.started.push(Started { at: self.world.now, pid: 0, script: text_of(plan).into_owned() });
+        }
         let started_at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000) + self.world.now.to_duration();
         let pid = self.world.spawn(recipe);
+        if let Some(started) = self.started.last_mut() {
+            started.pid = pid;
+        }
         let leader = Known { pid, birth: self.world.process(pid).map_or(0, |p| p.birth) };
         let ours = |pipe: Option<(PipeId, bool)>| pipe.and_then(|(id, raw)| (!raw).then_some(id));
         let raw = |pipe: Option<(PipeId, bool)>| pipe.and_then(|(id, raw)| raw.then_some(SimEnd::Pipe(id)));
@@ -63,11 +76,19 @@ impl Sim {
             outcome_told: false,
             exit: ExitSeen::No,
             watches: Vec::new(),
+            contained,
+            known: Vec::new(),
+            told: Vec::new(),
         };
         self.table.insert(generation, entry);
         self.look_pause = limits::SPAWN_LOOK[0].into();
         self.look_at = self.world.now.after(self.look_pause);
-        Ok(Born { pid, stdin: raw(stdin), stdout: raw(stdout), stderr: raw(stderr), started_at })
+        // A simulated pipe has the capacity that was asked for.
+        let capacities = [&plan.stdout, &plan.stderr].map(|plan| match plan {
+            OutputPlan::Capture { pipe, through: Through::Pipe } => *pipe,
+            _ => None,
+        });
+        Ok(Born { pid, stdin: raw(stdin), stdout: raw(stdout), stderr: raw(stderr), capacities, started_at })
     }
 
     /// A pipe, and whether the host gets its end raw.
@@ -84,8 +105,9 @@ impl Sim {
         let default = self.options.pipe;
         let token = generation.with(What::Output(stream));
         match plan {
-            OutputPlan::Capture { pipe } => {
-                let capacity = pipe.unwrap_or(default) as usize;
+            // A socket carries bytes as a pipe does; what else it does no child of the simulation looks at.
+            OutputPlan::Capture { pipe, through } => {
+                let capacity = pipe.filter(|_| *through == Through::Pipe).unwrap_or(default) as usize;
                 Some((self.world.make_pipe(Flow::FromChild, capacity, Some(token)), false))
             }
             OutputPlan::Raw => Some((self.world.make_pipe(Flow::FromChild, default as usize, None), true)),
@@ -96,6 +118,7 @@ impl Sim {
     pub(super) fn do_read(&mut self, batch: &mut Batch) {
         self.tick();
         self.batches += 1;
+        self.interrupted(Call::Read, batch.first().map(|op| op.stream));
         for place in 0..batch.len() {
             let Some(stream) = batch.get(place).map(|op| op.stream) else { break };
             let again = batch.iter().take(place).any(|op| op.stream == stream);
@@ -127,15 +150,28 @@ impl Sim {
         let spare = op.spare.bytes_mut();
         let asked = room.len() + spare.len();
         let mut limit = asked;
-        match self.faults.take(Call::Read(stream), Some(op.stream.slot())) {
+        let there = self.world.pipes.get(&id).map_or(0, Pipe::len);
+        let is_running = self.leader_lives(op.stream);
+        let fits = |p: &Planned| match p.fault {
+            Fault::ReadLater(_) => there > 0 && is_running && p.fault.is_about(stream),
+            Fault::ShortRead(most) => there > most,
+            Fault::Read(..) => p.fault.is_about(stream),
+            _ => false,
+        };
+        match self.take_fault(Call::Read, Some(op.stream), fits) {
             Some((Fault::Read(_, errno), _)) => return Got::Failed(errno),
             Some((Fault::ShortRead(most), _)) => limit = most.clamp(1, asked.max(1)),
+            Some((Fault::ReadLater(_), _)) => {
+                self.world.edge(Notice::Readable(op.stream));
+                return Got::Empty;
+            }
             _ => {}
         }
-        let Some(pipe) = self.world.pipes.get_mut(&id) else { return Got::Unasked };
         if self.rng.one_in_thousand(self.options.unruly.short_reads) {
-            limit = limit.min(1 + usize::try_from(self.rng.below(pipe.len() as u64 + 1)).unwrap_or(0));
+            limit = limit.min(1 + usize::try_from(self.rng.below(there as u64 + 1)).unwrap_or(0));
+            self.by_chance(Call::Read, Fault::ShortRead(limit));
         }
+        let Some(pipe) = self.world.pipes.get_mut(&id) else { return Got::Unasked };
         let first = limit.min(room.len());
         let n = match pipe.take(&mut room[..first]) {
             Moved::Bytes(n) if n == room.len() => n + taken(pipe.take(&mut spare[..(limit - n).min(asked - n)])),
@@ -162,10 +198,20 @@ impl Sim {
         self.tick();
         let gone = Wrote::Failed(Errno::from_raw(libc::EBADF));
         let Some(id) = self.table.get(stdin).and_then(|e| e.stdin) else { return gone };
+        self.interrupted(Call::Write, Some(stdin));
         let mut limit = bytes.len();
-        match self.faults.take(Call::Write, Some(stdin.slot())) {
+        let fits = |p: &Planned| match p.fault {
+            Fault::ShortWrite(most) => bytes.len() > most,
+            fault => fault != Fault::Interrupted,
+        };
+        match self.take_fault(Call::Write, Some(stdin), fits) {
             Some((Fault::Write(errno), _)) => return Wrote::Failed(errno),
+            Some((Fault::NoReader, _)) => return Wrote::NoReader,
             Some((Fault::ShortWrite(most), _)) => limit = limit.min(most.max(1)),
+            Some((Fault::WriteLater, _)) => {
+                self.world.edge(Notice::Writable(stdin));
+                return Wrote::Full;
+            }
             _ => {}
         }
         self.write_end(id, &bytes[..limit])
@@ -217,6 +263,10 @@ impl Sim {
             self.unwatch(token);
         }
         let Some(entry) = self.table.remove(generation) else { return Released::default() };
+        self.leave_to_reap(&entry);
+        if let Contained::Cgroup(id) = entry.contained {
+            self.world.leave_cgroup(id);
+        }
         let Known { pid, birth } = entry.leader;
         let leader = self.world.processes.get_mut(&pid).filter(|p| p.birth == birth);
         let ended = leader.as_ref().is_none_or(|p| p.is_zombie());
@@ -303,10 +353,13 @@ fn script_of(plan: &Plan) -> Result<Script, SpawnError> {
     if plan.program.is_empty() {
         return Err(SpawnError::new(Step::Command, Errno::from_raw(libc::EINVAL)));
     }
-    let text = match plan.env.get(OsStr::new(PLAY)) {
+    let unreadable = |e: super::script::ScriptError| SpawnError::new(Step::Command, Errno::from_raw(libc::EINVAL)).because(e.to_string());
+    Script::parse(&text_of(plan)).map_err(unreadable)
+}
+
+fn text_of(plan: &Plan) -> Cow<'_, str> {
+    match plan.env.get(OsStr::new(PLAY)) {
         Some(Some(text)) => text.to_string_lossy(),
         Some(None) | None => plan.args.first().map(|a| a.to_string_lossy()).unwrap_or_default(),
-    };
-    let unreadable = |e: super::script::ScriptError| SpawnError::new(Step::Command, Errno::from_raw(libc::EINVAL)).because(e.to_string());
-    Script::parse(&text).map_err(unreadable)
+    }
 }

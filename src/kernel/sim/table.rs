@@ -1,5 +1,6 @@
 //! What the kernel object keeps of each generation, by slot.
 
+use super::contain::Contained;
 use super::pipe::PipeId;
 use crate::token::Token;
 use std::collections::BTreeMap;
@@ -34,6 +35,11 @@ pub(super) struct Entry {
     pub(super) exit: ExitSeen,
     /// Watched members by their token.
     pub(super) watches: Vec<(Token, Known)>,
+    pub(super) contained: Contained,
+    /// Members that the last whole look has found.
+    pub(super) known: Vec<Known>,
+    /// Those outside the group who have got the last signal.
+    pub(super) told: Vec<Known>,
 }
 
 /// All generations.

@@ -18,6 +18,8 @@ use crate::token::{Slot, Token, What};
 use crate::words::{Exit, ExitSource, Signal, StatusSource, Stream};
 use std::sync::Arc;
 
+mod contain;
+
 fn plan(script: &str) -> Plan {
     let mut plan = Plan::new("sim".into());
     plan.args.push(script.into());
@@ -71,8 +73,8 @@ fn exit(sim: &mut Sim, slot: u32) -> Exit {
 fn members(sim: &mut Sim, slot: u32) -> (Vec<Member>, bool) {
     let mut scan = Scan { id: sim.now().0 + 1, members: vec![token(slot)], budget: 2, ..Scan::default() };
     let complete = loop {
-        if let ScanStep::Done { complete } = sim.scan(&mut scan) {
-            break complete;
+        if let ScanStep::Done { members, .. } = sim.scan(&mut scan) {
+            break members && scan.doubtful.is_empty();
         }
     };
     let member = |found| match found {
@@ -140,6 +142,9 @@ fn not_even_a_notice_for_nothing_comes_before_the_outcome() {
     sim.inject(Fault::SpuriousExit);
     assert_eq!(wait(&mut sim, Until::Peek), []);
     wait_for(&mut sim, Notice::Outcome(token(0)));
+    // It has waited for somebody it fits.
+    assert_eq!(wait(&mut sim, Until::Peek), [Notice::Exit(token(0).with(What::Exit))]);
+    assert_eq!(sim.collect(token(0), Keep::No), Collected::NotYet);
     sim.inject(Fault::SpuriousReadable(Stream::Stderr));
     assert_eq!(wait(&mut sim, Until::Forever), [Notice::Readable(token(0).with(What::Output(Stream::Stderr)))]);
     assert_eq!(read(&mut sim, 0, Stream::Stderr).0, Got::Empty);

@@ -1,12 +1,14 @@
 //! The simulated world: processes with parents, groups and sessions, the pipes between them and the host, and what is due
 //! when. The kernel object asks it as Linux is asked; a test may also reach into it.
 
+use super::cgroup::{Cgroup, CgroupId};
+use super::fault::Ask;
 use super::log::{Entry, Happened, Violation};
 use super::pipe::{Flow, HostEnd, Pipe, PipeId};
 use super::process::{After, Condition, Descriptor, Disposition, Doing, HOST, INIT, Process};
 use super::script::Acts;
 use crate::error::SpawnError;
-use crate::kernel::{Notice, Usage};
+use crate::kernel::{Notice, Orphans, Usage};
 use crate::time::Ns;
 use crate::token::Token;
 use crate::words::{Exit, Signal};
@@ -29,6 +31,7 @@ pub(super) struct Rules {
     pub(super) act_cost: Ns,
     pub(super) pid_max: u32,
     pub(super) reaper: Reaper,
+    pub(super) orphans: Orphans,
     pub(super) log: bool,
 }
 
@@ -49,9 +52,22 @@ pub(super) struct Recipe {
     pub(super) acts: Acts,
     pub(super) fds: [Descriptor; 3],
     pub(super) ignore: Vec<Signal>,
+    pub(super) block: Vec<Signal>,
+    pub(super) mark: Mark,
     pub(super) exec_at: Ns,
     pub(super) exec_error: Option<SpawnError>,
     pub(super) exit_watch: Option<Token>,
+}
+
+/// What tells a leader's descendants from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// Their group alone.
+    None,
+    /// A variable in their environment.
+    Cookie,
+    /// The cgroup that they are in.
+    Cgroup(CgroupId),
 }
 
 /// Everything that is not the host.
@@ -61,6 +77,12 @@ pub struct World {
     pub(super) rules: Rules,
     pub(super) processes: BTreeMap<u32, Process>,
     pub(super) pipes: BTreeMap<PipeId, Pipe>,
+    pub(super) cgroups: BTreeMap<CgroupId, Cgroup>,
+    pub(super) next_cgroup: u64,
+    /// Leaders that are nobody's business, by birth.
+    pub(super) strangers: BTreeSet<u64>,
+    /// Faults that processes have asked for, and that were not taken over.
+    pub(super) asked: Vec<Ask>,
     /// Who runs when: time and order of arrival, then the process and which entry it is.
     queue: BTreeMap<(Ns, u64), (u32, u64)>,
     order: u64,
@@ -93,6 +115,10 @@ impl World {
             rules,
             processes: BTreeMap::new(),
             pipes: BTreeMap::new(),
+            cgroups: BTreeMap::new(),
+            next_cgroup: 0,
+            strangers: BTreeSet::new(),
+            asked: Vec::new(),
             queue: BTreeMap::new(),
             order: 0,
             births: 0,
@@ -212,7 +238,10 @@ impl World {
             doing: Doing::Exec(recipe.exec_error.map(Box::new)),
             frames: Vec::new(),
             dispositions: ignored.collect(),
+            blocked: recipe.block.into_iter().collect(),
             pending: BTreeSet::new(),
+            cookie: (recipe.mark == Mark::Cookie).then_some(birth),
+            cgroup: if let Mark::Cgroup(id) = recipe.mark { Some(id) } else { None },
             fds: recipe.fds,
             user: None,
             cpu: Ns::ZERO,
@@ -261,7 +290,12 @@ impl World {
             }
         }
         self.note(Happened::Born(process.pid, parent));
+        let cgroup = process.cgroup;
+        let was_populated = cgroup.is_some_and(|id| self.is_populated(id));
         self.processes.insert(process.pid, process);
+        if let (Some(id), false) = (cgroup, was_populated) {
+            self.cgroup_changed(id);
+        }
     }
 
     // ------------------------------------------------------------------ ends
@@ -285,7 +319,8 @@ impl World {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         process.condition = Condition::Zombie(exit);
         process.frames.clear();
-        let (ppid, pgid, birth) = (process.ppid, process.pgid, process.birth);
+        let (ppid, pgid, birth, cgroup) = (process.ppid, process.pgid, process.birth, process.cgroup);
+        let is_leader = birth == process.family;
         let (exit_watch, members) = (process.exit_watch, std::mem::take(&mut process.member_watches));
         let usage = Usage::new(Duration::from_nanos(process.cpu.0), Duration::ZERO, None);
         self.unschedule(pid);
@@ -297,8 +332,13 @@ impl World {
         for token in members {
             self.edge(Notice::MemberGone(token));
         }
+        if let Some(id) = cgroup.filter(|id| !self.is_populated(*id)) {
+            self.cgroup_changed(id);
+        }
         if ppid == HOST {
-            self.obituaries.insert(birth, Obituary { at: self.now, exit, usage });
+            if is_leader {
+                self.obituaries.insert(birth, Obituary { at: self.now, exit, usage });
+            }
             self.sigchld = true;
             if let Some(token) = exit_watch {
                 self.edge(Notice::Exit(token));
@@ -327,16 +367,22 @@ impl World {
         }
     }
 
+    /// Its children are given to whoever adopts them: init, which reaps at once, or a host that has asked for them.
     fn orphan_children(&mut self, pid: u32) {
         let mut zombies = Vec::new();
+        let (orphans, strangers) = (self.rules.orphans, &self.strangers);
         for child in self.processes.values_mut().filter(|p| p.ppid == pid) {
-            child.ppid = INIT;
+            child.ppid = if orphans == Orphans::Leave || strangers.contains(&child.family) { INIT } else { HOST };
             if child.is_zombie() {
-                zombies.push(child.pid);
+                zombies.push((child.pid, child.ppid));
             }
         }
-        for zombie in zombies {
-            self.reap(zombie, INIT);
+        for (zombie, parent) in zombies {
+            if parent == INIT {
+                self.reap(zombie, INIT);
+            } else {
+                self.sigchld = true;
+            }
         }
     }
 

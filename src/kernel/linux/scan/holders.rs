@@ -1,6 +1,6 @@
 //! Who holds a pipe: the links below /proc/PID/fd, compared with the pipes that are looked for.
 
-use super::{DIR, LOOK_AT_FD, Look, OPEN_FDS, Target, number};
+use super::{DIR, Held, LOOK_AT_FD, Look, OPEN_FDS, Target, number};
 use crate::kernel::Found;
 use crate::kernel::linux::procfs::{Path, Proc, is_gone};
 use crate::kernel::linux::table::Leader;
@@ -34,7 +34,7 @@ impl Look {
             Ok(dir) => self.fds = Some(OpenFds { pid, dir, seen_any: false, is_threads: false, hits: Vec::new() }),
             Err(e) if is_gone(e.into()) => {}
             // Refused: another user's. A thread of the kernel has none to refuse.
-            Err(_) => self.complete = self.complete && proc.stat(pid).is_ok_and(|stat| stat.is_kernel_thread()),
+            Err(_) => self.complete.holders = self.complete.holders && proc.stat(pid).is_ok_and(|stat| stat.is_kernel_thread()),
         }
         OPEN_FDS
     }
@@ -50,7 +50,7 @@ impl Look {
                 None => is_over = true,
                 Some(Err(rustix::io::Errno::INTR)) => {}
                 Some(Err(e)) => {
-                    self.complete &= is_gone(e.into());
+                    self.complete.holders &= is_gone(e.into());
                     is_over = true;
                 }
                 Some(Ok(entry)) if number(entry.file_name()).is_some() => {
@@ -84,7 +84,7 @@ impl Look {
                 continue;
             }
             if target.holders >= limits::HOLDERS {
-                self.complete = false;
+                self.complete.holders = false;
                 continue;
             }
             target.holders += 1;
@@ -114,14 +114,14 @@ fn open_threads_fds(proc: &Proc, pid: u32) -> Option<OpenFds> {
     Some(OpenFds { pid, dir, seen_any: false, is_threads: true, hits: Vec::new() })
 }
 
-/// Is this descriptor the write end of a pipe that is looked for?
-fn look_at_fd(inodes: &[(u64, usize, Stream)], dir: BorrowedFd<'_>, name: &CStr, hits: &mut Vec<(usize, [bool; 2])>) {
+/// Is this descriptor the write end of a pipe, or the socket, that is looked for?
+fn look_at_fd(inodes: &[(Held, usize, Stream)], dir: BorrowedFd<'_>, name: &CStr, hits: &mut Vec<(usize, [bool; 2])>) {
     let mut buffer = [MaybeUninit::uninit(); 40];
     let Ok((link, _)) = readlinkat_raw(dir, name, &mut buffer) else { return };
-    let Some(inode) = pipe_inode(link) else { return };
-    let begin = inodes.partition_point(|(i, ..)| *i < inode);
-    for (_, target, stream) in inodes.iter().skip(begin).take_while(|(i, ..)| *i == inode) {
-        // The mode of the link says how it is open (proc_pid_fd(5)): a read end keeps nobody waiting.
+    let Some(held) = held(link) else { return };
+    let begin = inodes.partition_point(|(i, ..)| *i < held);
+    for (_, target, stream) in inodes.iter().skip(begin).take_while(|(i, ..)| *i == held) {
+        // The mode of the link says how it is open (proc_pid_fd(5)): a read end keeps nobody waiting. A socket is open for both.
         if !statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|s| s.st_mode & 0o200 != 0) {
             return;
         }
@@ -136,7 +136,11 @@ fn look_at_fd(inodes: &[(u64, usize, Stream)], dir: BorrowedFd<'_>, name: &CStr,
     }
 }
 
-fn pipe_inode(link: &[u8]) -> Option<u64> {
-    let inode = link.strip_prefix(b"pipe:[")?.strip_suffix(b"]")?;
-    std::str::from_utf8(inode).ok()?.parse().ok()
+fn held(link: &[u8]) -> Option<Held> {
+    let (is_socket, rest) = match link.strip_prefix(b"pipe:[") {
+        Some(rest) => (false, rest),
+        None => (true, link.strip_prefix(b"socket:[")?),
+    };
+    let inode = std::str::from_utf8(rest.strip_suffix(b"]")?).ok()?.parse().ok()?;
+    Some((is_socket, inode))
 }

@@ -65,6 +65,20 @@ impl Stage {
     ];
 }
 
+/// What becomes of the host's descriptors from 3 on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Others {
+    /// They stay as they are.
+    Stay,
+    /// They are closed as soon as the streams are in place, and not only by exec, which may take a while: until then a copy of
+    /// another child's pipe end keeps that pipe from ending.
+    Close,
+    /// They are made close-on-exec.
+    Mark,
+    /// The same, without close_range(2).
+    MarkEach,
+}
+
 /// Everything the child needs. Owned by the host until the child has left the memory.
 #[derive(Debug)]
 pub(super) struct Job {
@@ -80,8 +94,8 @@ pub(super) struct Job {
     pub unshare: Option<RawFd>,
     /// The host's process id, if its death is to be noticed.
     pub host: u32,
-    /// close_range(2) may be used.
-    pub close_range: bool,
+    /// The host's other descriptors.
+    pub others: Others,
     /// Write end of the pipe that tells how it went, where memory is not shared; -1 for none.
     pub status: RawFd,
     /// Its variables, where they are not the plan's alone: what they point to is kept by `prepared`.
@@ -150,10 +164,13 @@ fn steps(job: &Job, shared: &Shared, status: &mut RawFd) -> Done {
     if *status >= 0 {
         *status = away(*status, &job.moves).map_err(at(Stage::Place, 0))?;
     }
-    if !plan.inherit {
-        mark_all(job.close_range).map_err(at(Stage::Close, 0))?;
+    if matches!(job.others, Others::Mark | Others::MarkEach) {
+        mark_all(job.others).map_err(at(Stage::Close, 0))?;
     }
     place(&job.moves)?;
+    if job.others == Others::Close {
+        close_all().or_else(|_| mark_all(Others::Mark)).map_err(at(Stage::Close, 0))?;
+    }
     if let Some(dir) = &plan.dir {
         sys(libc::SYS_chdir, [dir.as_ptr() as usize, 0, 0, 0, 0]).map_err(at(Stage::Chdir, 0))?;
     }
@@ -230,9 +247,14 @@ fn away(fd: RawFd, moves: &Moves) -> Result<RawFd, Errno> {
     }
 }
 
+/// Closes every descriptor from 3 on.
+fn close_all() -> Result<(), Errno> {
+    sys(libc::SYS_close_range, [3, u32::MAX as usize, 0, 0, 0]).map(|_| ())
+}
+
 /// Makes every descriptor from 3 on close-on-exec. Those to be passed are put in place, and so unmarked, afterwards.
-fn mark_all(close_range: bool) -> Result<(), Errno> {
-    if close_range {
+fn mark_all(how: Others) -> Result<(), Errno> {
+    if how == Others::Mark {
         let flags = libc::CLOSE_RANGE_CLOEXEC as usize;
         // ENOSYS: before Linux 5.9, or a filter. EINVAL: before Linux 5.11.
         if sys(libc::SYS_close_range, [3, u32::MAX as usize, flags, 0, 0]).is_ok() {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 const LANES: usize = 8;
 /// A table of this size (FDSize in /proc/self/status) is worth it.
 const LARGE: usize = 1024;
-/// From this size on numbers are reserved, while they are still low.
+/// From this size on numbers are reserved, while they are still low, if they were not from the beginning.
 const GROWING: usize = 512;
 
 /// Three numbers.
@@ -38,6 +38,18 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
+    /// With the numbers reserved at once, if this process may have so many descriptors that a large table is to be expected: it may
+    /// come by them before its first child.
+    pub(super) fn new(placeholder: Option<&Arc<OwnedFd>>) -> Lanes {
+        let mut lanes = Lanes::default();
+        let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        if let Some(placeholder) = placeholder.filter(|_| most.is_none_or(|most| most > LARGE as u64)) {
+            lanes.reserved = true;
+            lanes.reserve(placeholder);
+        }
+        lanes
+    }
+
     /// A lane, and the number from which on the child needs no descriptors; `None` if copying is cheap, or no lane is free.
     pub(super) fn take(&mut self, table: usize, placeholder: Option<&Arc<OwnedFd>>) -> Option<(Lane, RawFd)> {
         if !self.reserved && table >= GROWING {

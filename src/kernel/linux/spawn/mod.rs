@@ -43,7 +43,7 @@ use crate::kernel::linux::cgroup::Cgroup;
 use crate::kernel::linux::clock;
 use crate::kernel::plan::Plan;
 use crate::limits;
-use child::Job;
+use child::{Job, Others};
 use host::{Blocked, Host, Mirror};
 use lane::{Lane, Lanes};
 use moves::Moves;
@@ -104,7 +104,7 @@ pub(crate) enum SpawnWay {
     /// clone3 in shared memory; the caller goes on at once.
     Free,
     /// clone with CLONE_VFORK in shared memory; the caller stands still until exec. It was asked for, or a tracer is attached, or
-    /// clone3 is not to be had.
+    /// clone3 is not there.
     Vfork,
     /// clone with CLONE_VFORK and a copy of the memory: the child changes its user. In shared memory that would make the host
     /// undumpable, and if it did not, the new user's processes could get at the host's memory through the child.
@@ -149,7 +149,9 @@ pub(crate) struct Spawner {
 impl Spawner {
     pub(crate) fn new(options: SpawnOptions) -> Spawner {
         let pool = Vec::with_capacity(limits::SPAWN_STACKS);
-        Spawner { options, mirror: Mirror::new(), pool, lanes: Lanes::default(), given_up: Vec::new() }
+        let mirror = Mirror::new();
+        let lanes = Lanes::new(mirror.fd());
+        Spawner { options, mirror, pool, lanes, given_up: Vec::new() }
     }
 
     /// Makes a child of this plan. It exists, and its group does, when this returns; how it goes is told by [`Launched::pending`].
@@ -188,7 +190,7 @@ impl Spawner {
         let no_memory = |errno| SpawnError::new(Step::Clone, errno);
         let stack = self.pool.pop().map_or_else(Stack::new, Ok).map_err(no_memory)?;
         let status = status_pipe(way)?;
-        let mut lane = self.lane(way, prepared, host);
+        let mut lane = self.lane(way, prepared, host, ends);
         let placed = match &mut lane {
             Some((lane, _)) => lane.lend(ends).map_err(|errno| SpawnError::new(Step::Descriptors, errno))?,
             None => ends,
@@ -199,7 +201,7 @@ impl Spawner {
             mirror: self.mirror.fd().map_or(-1, |fd| fd.as_raw_fd()),
             unshare: lane.as_ref().map(|(_, above)| *above),
             host: if prepared.death.is_some() { std::process::id() } else { 0 },
-            close_range: self.options.close_range,
+            others: self.others(prepared, status.is_some()),
             status: status.as_ref().map_or(-1, |(_, write)| write.as_raw_fd()),
             shared: NonNull::from(stack.shared()),
             moves,
@@ -251,9 +253,23 @@ impl Spawner {
     }
 
     /// A lane for this child, if its table is better made small than copied.
-    fn lane(&mut self, way: SpawnWay, prepared: &Prepared, host: Host) -> Option<(Lane, RawFd)> {
+    fn lane(&mut self, way: SpawnWay, prepared: &Prepared, host: Host, ends: [ChildEnd; 3]) -> Option<(Lane, RawFd)> {
         let can = self.options.close_range && way == SpawnWay::Free && !prepared.inherit && prepared.pass.is_empty();
+        // The host may put something else at its own 0 to 2 as soon as this returns, and the table is shared for longer.
+        let can = can && !ends.contains(&ChildEnd::Inherit);
         if can { self.lanes.take(host.table, self.mirror.fd()) } else { None }
+    }
+
+    fn others(&self, prepared: &Prepared, tells: bool) -> Others {
+        if prepared.inherit {
+            Others::Stay
+        } else if !self.options.close_range {
+            Others::MarkEach
+        } else if tells || prepared.needs_descriptors() {
+            Others::Mark
+        } else {
+            Others::Close
+        }
     }
 
     fn way(&self, prepared: &Prepared, host: Host) -> SpawnWay {

@@ -40,6 +40,12 @@ impl Pending {
         self.stack.shared().tid.load(Ordering::Acquire) == 0
     }
 
+    /// It shares the host's table for a while.
+    #[cfg(test)]
+    pub(super) fn has_lane(&self) -> bool {
+        self.lane.is_some()
+    }
+
     /// The host still has copies of the child's ends in a lane.
     #[cfg(test)]
     pub(super) fn is_lending(&self) -> bool {

@@ -146,6 +146,13 @@ impl Prepared {
         })
     }
 
+    /// Descriptors of the host may be needed until exec, beside the streams: passed ones, and one that a path may lead through
+    /// (/proc/self/fd, /dev/fd).
+    pub(super) fn needs_descriptors(&self) -> bool {
+        let leads = |path: &CString| path.as_bytes().starts_with(b"/proc") || path.as_bytes().starts_with(b"/dev");
+        !self.pass.is_empty() || self.dir.as_ref().is_some_and(leads) || self.candidates.iter().any(leads)
+    }
+
     /// A user or group is to be changed.
     pub(super) fn changes_user(&self) -> bool {
         self.user != UserPlan::default()

@@ -242,6 +242,7 @@ fn stranger(pid: u32) -> Option<u32> {
     u32::try_from(child).ok()
 }
 
+/// cases: 26.
 #[test]
 fn a_stranger_with_the_leaders_number_gets_nothing() {
     alone("a_stranger_with_the_leaders_number_gets_nothing", module_path!(), || {

@@ -13,7 +13,7 @@ use super::table::Leader;
 use super::*;
 use crate::capture::Pool;
 use crate::kernel::linux::table::Row;
-use crate::kernel::plan::{OutputPlan, StdinPlan};
+use crate::kernel::plan::{OutputPlan, StdinPlan, Through};
 use crate::kernel::{ExitInfo, ReadOp, Wake};
 use crate::words::Stream;
 use std::ffi::OsString;

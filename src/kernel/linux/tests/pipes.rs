@@ -197,3 +197,29 @@ fn a_stale_token_does_nothing_after_its_slot_was_used_again() {
         }
     });
 }
+
+/// pipe(7): who is not root gets at most pipe-max-size.
+#[test]
+fn a_capacity_that_is_refused_is_told_as_what_was_had() {
+    alone("a_capacity_that_is_refused_is_told_as_what_was_had", module_path!(), || {
+        let most: u32 = std::fs::read_to_string("/proc/sys/fs/pipe-max-size").expect("a /proc").trim().parse().expect("a number");
+        let mut rig = Rig::new(LinuxOptions::default());
+        let start = |rig: &mut Rig, pipe: Option<u32>| {
+            let token = rig.token(0);
+            let plan = Plan { stdout: OutputPlan::Capture { pipe, through: Through::Pipe }, ..sh("echo out") };
+            let born = rig.linux.spawn(&Arc::new(plan), token).expect("starts");
+            assert_eq!(rig.rest(token, Stream::Stdout), b"out\n");
+            rig.exit(token, Keep::No);
+            rig.close(token);
+            born.capacities
+        };
+        assert_eq!(start(&mut rig, None), [None; 2], "nobody asked");
+        assert_eq!(start(&mut rig, Some(256 << 10)), [Some(256 << 10), None]);
+        if rustix::process::geteuid().is_root() {
+            become_user(65_534);
+        }
+        let [had, _] = start(&mut rig, Some(most.saturating_mul(2)));
+        // Less than the usual one, where the user has too many pipes.
+        assert!(had.is_some_and(|had| (4096..=64 << 10).contains(&had)), "{had:?}");
+    });
+}

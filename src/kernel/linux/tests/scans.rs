@@ -8,12 +8,14 @@ use std::collections::BTreeMap;
 impl Rig {
     /// A whole look: what was found, whether it is complete, and in how many slices.
     fn look(&mut self, id: u64, members: &[Token], holders: &[Token]) -> (Vec<Found>, bool, usize) {
-        let mut scan = Scan { id, members: members.to_vec(), holders: holders.to_vec(), budget: limits::SCAN_BUDGET, found: Vec::new() };
+        let mut scan = Scan { id, members: members.to_vec(), holders: holders.to_vec(), budget: limits::SCAN_BUDGET, ..Scan::default() };
         let mut slices = 1;
         loop {
             match self.linux.scan(&mut scan) {
                 ScanStep::More => slices += 1,
-                ScanStep::Done { complete } => return (scan.found, complete, slices),
+                ScanStep::Done { members: m, holders: h } => {
+                    return (scan.found, scan.doubtful.is_empty() && (members.is_empty() || m) && (holders.is_empty() || h), slices);
+                }
             }
         }
     }
@@ -261,7 +263,7 @@ fn without_proc_nothing_is_found_and_nothing_is_claimed() {
     let token = rig.start(0, plan(&["sleep", "60"]));
     rig.linux.scanner.lose_proc();
     let mut scan = Scan { id: 1, members: vec![token], budget: 64, ..Scan::default() };
-    assert_eq!(rig.linux.scan(&mut scan), ScanStep::Done { complete: false });
+    assert_eq!(rig.linux.scan(&mut scan), ScanStep::Done { members: false, holders: false });
     assert_eq!(scan.found, []);
     rig.end(token);
 }

@@ -279,7 +279,7 @@ fn refuses(rig: &mut Rig, token: Token) {
     assert_eq!(rig.linux.signal_leader(token, Signal::KILL), Signalled::NoWay);
     assert_eq!(rig.linux.probe(token), Probe::Cannot);
     assert_eq!(rig.linux.collect(token, Keep::No), Collected::NotYet);
-    assert!(matches!(rig.linux.scan(&mut Scan { id: 1, budget: 9, ..Scan::default() }), ScanStep::Done { complete: false }));
+    assert!(matches!(rig.linux.scan(&mut Scan { id: 1, budget: 9, ..Scan::default() }), ScanStep::Done { members: false, holders: false }));
     rig.linux.alarm(Some(Ns::ZERO));
     rig.linux.close(token.with(What::Output(Stream::Stdout)));
     rig.linux.close(token.with(What::Exit));

@@ -19,7 +19,7 @@ const OPTIONS: LinuxOptions = LinuxOptions {
     vfork: false,
 };
 
-/// A ring that holds so many answers; nothing, and why, where there is none to be had.
+/// A ring that holds so many answers; nothing, and why, where there is none.
 fn ring(completions: u32) -> Option<Uring> {
     Uring::new(completions).inspect_err(|refusal| eprintln!("not tried: {refusal}")).ok()
 }
@@ -196,12 +196,12 @@ impl Rig {
 #[test]
 fn the_descriptor_stays_readable_when_the_ring_has_overflowed() {
     let Some(mut ring) = ring(4) else { return };
-    let pipes: Vec<_> = (0..12).map(|_| pipe::Pipe::from_child(None).expect("pipe")).collect();
+    let pipes: Vec<_> = (0..12).map(|_| pipe::Pipe::from_child().expect("pipe")).collect();
     for (n, pipe) in (0..).zip(&pipes) {
         ring.add(pipe.ours.as_fd(), Key::Linger(n), Interest::Read).expect("add");
     }
     ring.settle();
-    let quiet = pipe::Pipe::from_child(None).expect("pipe");
+    let quiet = pipe::Pipe::from_child().expect("pipe");
     for pipe in &pipes {
         rustix::io::write(&pipe.childs, b"x").expect("write");
     }
@@ -229,12 +229,12 @@ fn read_once(ring: &mut Uring, fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<us
 }
 
 /// cases: 45, 46. No read is ever armed, so no cancel can eat bytes: what is read is what was written, from its first byte on without a
-/// gap, and a write that begins after the close is refused.
+/// gap, and a write that begins after the close is refused. `LASTWORDS_RACES=100000` races as often as the row says.
 #[test]
 fn closing_while_somebody_writes_neither_eats_nor_accepts_a_byte() {
     // Children of other tests would have copies of the pipes until they call exec.
     alone("closing_while_somebody_writes_neither_eats_nor_accepts_a_byte", module_path!(), || {
-        const ROUNDS: u32 = 4000;
+        let rounds = std::env::var("LASTWORDS_RACES").ok().map_or(4000, |n| n.parse().expect("LASTWORDS_RACES is a number"));
         let Some(mut ring) = ring(64) else { return };
         let (give, take) = channel::<(OwnedFd, Arc<(AtomicBool, AtomicU64)>)>();
         let writer = thread::spawn(move || {
@@ -256,8 +256,8 @@ fn closing_while_somebody_writes_neither_eats_nor_accepts_a_byte() {
             }
         });
         let mut some = 0;
-        for round in 0..ROUNDS {
-            let pipe = pipe::Pipe::from_child(Some(4096)).expect("pipe");
+        for round in 0..rounds {
+            let pipe = pipe::Pipe::of_capacity(4096).expect("pipe").0;
             let shared = Arc::new((AtomicBool::new(false), AtomicU64::new(0)));
             ring.add(pipe.ours.as_fd(), Key::Linger(round), Interest::Read).expect("add");
             ring.settle();
@@ -283,7 +283,8 @@ fn closing_while_somebody_writes_neither_eats_nor_accepts_a_byte() {
         }
         drop(give);
         writer.join().expect("no write was accepted after its close");
-        assert!(some > ROUNDS / 10, "hardly a byte was there to be read: {some}");
+        println!("{rounds} closes raced with a writer, {some} with bytes read before");
+        assert!(some > rounds / 10, "hardly a byte was there to be read: {some}");
     });
 }
 
@@ -340,7 +341,7 @@ fn a_loop_that_is_dropped_leaves_no_pipe_open() {
     alone("a_loop_that_is_dropped_leaves_no_pipe_open", module_path!(), || {
         let Some(mut rig) = rig(64) else { return };
         let token = rig.token(0);
-        let (hold, their) = (pipe::Pipe::from_child(None).expect("pipe"), rig.linux.waker());
+        let (hold, their) = (pipe::Pipe::from_child().expect("pipe"), rig.linux.waker());
         // A pipe of the loop's own whose other end is ours.
         let Poller::Uring(ring) = &mut rig.linux.poller else { panic!("a ring") };
         ring.add(hold.ours.as_fd(), Key::Token(token.with(What::Output(Stream::Stdout))), Interest::Read).expect("add");

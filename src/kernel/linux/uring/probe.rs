@@ -24,7 +24,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// There is no ring to be had.
+    /// There is no ring.
     pub(super) fn refused(errno: Errno) -> Refusal {
         let setting = (errno.raw() == libc::EPERM).then(|| std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled"));
         let setting = setting.and_then(Result::ok).map(|text| text.trim().to_owned()).filter(|text| text != "0");

@@ -140,6 +140,22 @@ fn descriptors_are_passed_at_their_numbers_even_where_these_collide() {
     });
 }
 
+/// What is closed before exec is only what nobody needs for it.
+#[test]
+fn a_program_and_a_directory_can_be_named_by_a_descriptor_of_the_host() {
+    in_a_process_of_its_own(|| {
+        let open = |path: &str| OwnedFd::from(File::open(path).expect("there"));
+        let (program, usr) = (open("/bin/pwd"), open("/usr"));
+        for way in ["/proc/self/fd", "/dev/fd"] {
+            for options in all_options() {
+                let mut plan = plan(format!("{way}/{}", program.as_raw_fd()), &["-P"]);
+                plan.dir = Some(format!("{way}/{}", usr.as_raw_fd()).into());
+                assert_eq!(says(&mut Spawner::new(options), plan), "/usr", "{options:?}");
+            }
+        }
+    });
+}
+
 #[test]
 fn a_descriptor_on_its_way_is_not_put_where_another_one_belongs() {
     in_a_process_of_its_own(|| {

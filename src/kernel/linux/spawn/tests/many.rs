@@ -187,7 +187,7 @@ fn a_host_with_many_descriptors_lends_low_numbers_and_loses_none() {
         let null = null();
         let before = open_descriptors();
         for round in 0..rounds(50) {
-            // stdin and stdout inherited or not, both streams in one pipe, more in flight than there are lanes.
+            // Both streams in one pipe, more in flight than there are lanes.
             assert_eq!(says(&mut spawner, plan("/bin/ls", &["/proc/self/fd"])), "0\n1\n2\n3", "round {round}");
             let error = output(&mut spawner, plan("/nowhere", &[])).expect_err("not there");
             assert_eq!(error.step(), Step::Exec);
@@ -209,5 +209,31 @@ fn a_host_with_many_descriptors_lends_low_numbers_and_loses_none() {
         let mut plan = plan("/bin/ls", &["/proc/self/fd"]);
         plan.pass = vec![(Arc::new(last.try_clone().expect("a number")), to)];
         assert_eq!(says(&mut spawner, plan), format!("0\n1\n{to}\n2\n3"));
+    });
+}
+
+#[test]
+fn numbers_are_reserved_before_the_host_comes_by_many_descriptors_and_not_where_it_cannot() {
+    in_a_process_of_its_own(|| {
+        let limited = |most: u64| {
+            let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+            rustix::process::setrlimit(rustix::process::Resource::Nofile, rustix::process::Rlimit { current: Some(most), ..limit })
+        };
+        limited(1024).expect("lower");
+        assert_eq!(Spawner::new(free()).lanes.free_count(), 0, "a table that stays small is copied");
+        limited(2048).expect("as before, or the tests have too few");
+        let mut spawner = Spawner::new(free());
+        assert!(spawner.lanes.free_count() > 0);
+        let _filled = fill(1_100);
+        let null = null();
+        let launch = |spawner: &mut Spawner, ends| spawner.launch(&Arc::new(plan("/bin/true", &[])), ends, Inside::default());
+        let mut launched = launch(&mut spawner, [ChildEnd::Fd(null.as_raw_fd()); 3]).expect("starts");
+        assert!(launched.pending.has_lane(), "the first child has one");
+        assert!(matches!(known(&mut launched.pending), SpawnOutcome::Started));
+        assert!(reap(launched.pid).success());
+        // What is inherited must be what the host has there now, and not a moment later.
+        let inherits = launch(&mut spawner, [ChildEnd::Inherit, ChildEnd::Fd(null.as_raw_fd()), ChildEnd::Inherit]).expect("starts");
+        assert!(!inherits.pending.has_lane());
+        assert!(reap(inherits.pid).success());
     });
 }

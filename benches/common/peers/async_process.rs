@@ -1,0 +1,75 @@
+//! async-process, on one thread: a task for each child, which reads both pipes to their end and waits.
+
+use super::{Done, Sample, Work, stamp_of};
+use crate::common::child::{Gate, Role};
+use crate::common::tail::Tail;
+use crate::common::{Fail, now};
+use async_executor::LocalExecutor;
+use async_process::{Child, Command, Stdio};
+use futures_lite::{AsyncRead, AsyncReadExt, future};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// What was known when, and bytes read.
+struct Watched {
+    status: u64,
+    verdict: u64,
+    stdout: Tail,
+    stderr: Tail,
+}
+
+pub(super) fn round(work: &Work) -> Result<Done, Fail> {
+    let executor = LocalExecutor::new();
+    async_io::block_on(executor.run(run(&executor, work)))
+}
+
+async fn run(executor: &LocalExecutor<'_>, work: &Work) -> Result<Done, Fail> {
+    let mut done = Done::default();
+    let gate = Gate::new()?;
+    let mut noisy = Vec::with_capacity(work.noisy);
+    for _ in 0..work.noisy {
+        let child = start(Role::Noisy, Stdio::from(gate.stdin()?))?;
+        let pid = Pid::from_raw(child.id().cast_signed()).ok_or("the child has no number")?;
+        noisy.push((pid, executor.spawn(watch(child))));
+    }
+    drop(gate);
+    for _ in 0..work.count {
+        let one = executor.spawn(watch(start(work.role, Stdio::null())?)).await?;
+        let stamp = stamp_of(one.stdout.stamp())?;
+        done.bytes += one.stdout.total() + one.stderr.total();
+        done.samples.push(Sample { status: one.status.saturating_sub(stamp), verdict: one.verdict.saturating_sub(stamp) });
+    }
+    for (pid, _) in &noisy {
+        kill_process(*pid, Signal::KILL)?;
+    }
+    for (_, task) in noisy {
+        let one = task.await?;
+        done.bytes += one.stdout.total() + one.stderr.total();
+    }
+    Ok(done)
+}
+
+fn start(role: Role, stdin: Stdio) -> Result<Child, Fail> {
+    Ok(Command::from(role.command()?).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
+}
+
+async fn watch(mut child: Child) -> Result<Watched, Fail> {
+    let (stdout, stderr) = child.stdout.take().zip(child.stderr.take()).ok_or("the child has no pipes")?;
+    let waiting = async {
+        let ended = child.status().await;
+        (ended, now())
+    };
+    let ((ended, status), (stdout, stderr)) = future::zip(waiting, future::zip(to_end(stdout), to_end(stderr))).await;
+    let verdict = now();
+    ended?;
+    Ok(Watched { status, verdict, stdout: stdout?, stderr: stderr? })
+}
+
+async fn to_end(mut pipe: impl AsyncRead + Unpin) -> std::io::Result<Tail> {
+    let mut tail = Tail::new();
+    loop {
+        match pipe.read(tail.space()).await? {
+            0 => return Ok(tail),
+            n => tail.took(n),
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! How things are shown: errors in words, and whether colours are wanted.
+
+use super::args::Color;
+use std::io;
+
+/// With the errno's name, where there is one.
+pub(crate) fn said(e: &io::Error) -> String {
+    if e.raw_os_error().is_some() { lastwords::Errno::from(e).to_string() } else { e.to_string() }
+}
+
+pub(crate) fn wants_colors(color: Color, terminal: bool) -> bool {
+    match color {
+        Color::Always => true,
+        Color::Never => false,
+        Color::Auto => terminal && !is_dumb() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+    }
+}
+
+/// A terminal that knows no control sequences.
+pub(crate) fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb")
+}
