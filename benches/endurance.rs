@@ -17,10 +17,12 @@ use clap::Parser;
 use common::child::{Role, unmake};
 use common::figures::{Column, Figure, Measure, Round, Table, Unit, quantile_of};
 use common::options::{Choice, Options};
+use common::peers::has_uring;
+use common::proc::resident;
 use common::results::{Bound, Results};
 use common::{Fail, cpu, now, raise_descriptor_limit, thread_cpu};
 use hdrhistogram::Histogram;
-use lastwords::{Backend, BackendChoice, Capture, Command, Event, Outcome, Output, Reactor, Report, Stdin, Stream, Verdict};
+use lastwords::{BackendChoice, Capture, Command, Event, Outcome, Output, Reactor, Report, Stdin, Stream, Verdict};
 use std::time::Duration;
 
 /// The one situation.
@@ -105,11 +107,6 @@ fn run(args: &Args) -> Result<(), Fail> {
         results.target(format!("{peer}, memory of the last fifth to the second"), growth, Bound::AtMost(1.05));
     }
     results.write()
-}
-
-fn has_uring() -> bool {
-    let built = Reactor::builder().backend(BackendChoice::Uring).build();
-    built.is_ok_and(|reactor| reactor.caps().backend == Backend::Uring)
 }
 
 fn columns() -> Vec<Column<Peer>> {
@@ -235,11 +232,4 @@ fn account(report: &Report, said: &[u8]) -> Result<u64, Fail> {
 #[expect(clippy::cast_precision_loss, reason = "shown with four digits")]
 fn typical(samples: Option<&[u64]>) -> Option<f64> {
     quantile_of(samples?.iter().map(|bytes| *bytes as f64).collect(), 0.5)
-}
-
-/// Resident memory of this process, in bytes (proc(5), statm).
-fn resident() -> Result<u64, Fail> {
-    let statm = std::fs::read_to_string("/proc/self/statm")?;
-    let pages: u64 = statm.split(' ').nth(1).ok_or("statm has no second number")?.parse()?;
-    Ok(pages * rustix::param::page_size() as u64)
 }

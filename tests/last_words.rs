@@ -6,7 +6,7 @@ use common::gate::Gate;
 use common::host::Host;
 use common::log::Log;
 use common::{LONG, Way, every_way, ms};
-use lastwords::{BackgroundPolicy, Capture, Command, DrainPolicy, Event, LastWordsPolicy, Line, Output, Projection, Stream};
+use lastwords::{BackgroundPolicy, Capture, Command, DrainPolicy, Event, LastWordsPolicy, Line, Output, Projection, Reactor, Stream};
 use std::ffi::OsStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
@@ -230,4 +230,22 @@ fn what_a_secret_was_started_with_is_not_shown_when_it_cannot_be_started(way: Wa
         assert_clean("the events", &format!("{story:?}"));
     }
     host.finish();
+}
+
+/// What a line function holds is the host's own, and nothing that the loop keeps for the next child.
+#[test]
+fn a_line_function_ends_with_its_command_and_the_generations_of_it() {
+    let held = Arc::new(Mutex::new(Vec::new()));
+    let theirs = Arc::clone(&held);
+    let mut reactor = Reactor::new().expect("a loop");
+    let mut command = Command::shell("echo one >&2");
+    command.line_function(move |line| {
+        theirs.lock().expect("no panic holds it").push(line.to_owned());
+        Line::Keep
+    });
+    reactor.spawn(&command).expect("a shell");
+    drop(command);
+    while reactor.wait_event(None).expect("a turn").is_some() {}
+    assert_eq!(*held.lock().expect("no panic holds it"), ["one"]);
+    assert_eq!(Arc::strong_count(&held), 1);
 }

@@ -1,6 +1,9 @@
 //! What the hand-written peers keep of a stream: the newest 2 MiB, in a ring that is read into directly and recycled.
 
+use futures_lite::AsyncReadExt as _;
+use std::io::{self, ErrorKind, Read};
 use std::sync::{Mutex, PoisonError};
+use tokio::io::AsyncReadExt as _;
 
 /// Bytes kept, as lastwords keeps by default.
 const KEEP: usize = 2 << 20;
@@ -23,6 +26,41 @@ impl Tail {
     pub(crate) fn new() -> Tail {
         let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
         Tail { ring: free.unwrap_or_else(|| vec![0; KEEP].into_boxed_slice()), at: 0, total: 0 }
+    }
+
+    /// Of a pipe that is read to its end by a thread that waits.
+    pub(crate) fn of(mut pipe: impl Read) -> io::Result<Tail> {
+        let mut tail = Tail::new();
+        loop {
+            match pipe.read(tail.space()) {
+                Ok(0) => return Ok(tail),
+                Ok(n) => tail.took(n),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The same, by a task of tokio.
+    pub(crate) async fn of_tokio(mut pipe: impl tokio::io::AsyncRead + Unpin) -> io::Result<Tail> {
+        let mut tail = Tail::new();
+        loop {
+            match pipe.read(tail.space()).await? {
+                0 => return Ok(tail),
+                n => tail.took(n),
+            }
+        }
+    }
+
+    /// The same, by a task of another executor.
+    pub(crate) async fn of_futures(mut pipe: impl futures_lite::AsyncRead + Unpin) -> io::Result<Tail> {
+        let mut tail = Tail::new();
+        loop {
+            match pipe.read(tail.space()).await? {
+                0 => return Ok(tail),
+                n => tail.took(n),
+            }
+        }
     }
 
     /// Where the next read goes.

@@ -9,9 +9,7 @@ use crate::common::peers::has_uring;
 use crate::common::tail::Tail;
 use futures_lite::future;
 use lastwords::{BackendChoice, Command, Event, Reactor, Stdin};
-use std::io::{ErrorKind, Read};
 use std::process::Stdio;
-use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// What is to be read.
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +121,7 @@ fn threads_round(work: &Work) -> Result<u64, Fail> {
     for _ in 0..work.children {
         let mut child = std_child(work.role)?.spawn()?;
         let (stdout, stderr) = child.stdout.take().zip(child.stderr.take()).ok_or("the child has no pipes")?;
-        all.push((std::thread::spawn(move || read_to_end(stdout)), std::thread::spawn(move || read_to_end(stderr)), child));
+        all.push((std::thread::spawn(move || Tail::of(stdout)), std::thread::spawn(move || Tail::of(stderr)), child));
     }
     let mut bytes = 0;
     for (stdout, stderr, mut child) in all {
@@ -135,18 +133,6 @@ fn threads_round(work: &Work) -> Result<u64, Fail> {
     Ok(bytes)
 }
 
-fn read_to_end(mut pipe: impl Read) -> std::io::Result<Tail> {
-    let mut tail = Tail::new();
-    loop {
-        match pipe.read(tail.space()) {
-            Ok(0) => return Ok(tail),
-            Ok(n) => tail.took(n),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-}
-
 fn tokio_round(builder: &mut tokio::runtime::Builder, work: &Work) -> Result<u64, Fail> {
     builder.enable_all().build()?.block_on(async {
         let mut tasks = Vec::with_capacity(work.children);
@@ -154,7 +140,7 @@ fn tokio_round(builder: &mut tokio::runtime::Builder, work: &Work) -> Result<u64
             let mut child = tokio::process::Command::from(std_child(work.role)?).spawn()?;
             let (stdout, stderr) = child.stdout.take().zip(child.stderr.take()).ok_or("the child has no pipes")?;
             tasks.push(tokio::spawn(async move {
-                let (ended, stdout, stderr) = tokio::join!(child.wait(), to_end(stdout), to_end(stderr));
+                let (ended, stdout, stderr) = tokio::join!(child.wait(), Tail::of_tokio(stdout), Tail::of_tokio(stderr));
                 ended?;
                 std::io::Result::Ok(stdout?.total() + stderr?.total())
             }));
@@ -165,16 +151,6 @@ fn tokio_round(builder: &mut tokio::runtime::Builder, work: &Work) -> Result<u64
         }
         Ok(bytes)
     })
-}
-
-async fn to_end(mut pipe: impl AsyncRead + Unpin) -> std::io::Result<Tail> {
-    let mut tail = Tail::new();
-    loop {
-        match pipe.read(tail.space()).await? {
-            0 => return Ok(tail),
-            n => tail.took(n),
-        }
-    }
 }
 
 fn async_process_round(work: &Work) -> Result<u64, Fail> {
@@ -188,7 +164,7 @@ fn async_process_round(work: &Work) -> Result<u64, Fail> {
             let mut child = command.spawn()?;
             let (stdout, stderr) = child.stdout.take().zip(child.stderr.take()).ok_or("the child has no pipes")?;
             tasks.push(executor.spawn(async move {
-                let streams = future::zip(to_end_of(stdout), to_end_of(stderr));
+                let streams = future::zip(Tail::of_futures(stdout), Tail::of_futures(stderr));
                 let (ended, (stdout, stderr)) = future::zip(child.status(), streams).await;
                 ended?;
                 std::io::Result::Ok(stdout?.total() + stderr?.total())
@@ -200,14 +176,4 @@ fn async_process_round(work: &Work) -> Result<u64, Fail> {
         }
         Ok(bytes)
     }))
-}
-
-async fn to_end_of(mut pipe: impl futures_lite::AsyncRead + Unpin) -> std::io::Result<Tail> {
-    let mut tail = Tail::new();
-    loop {
-        match futures_lite::AsyncReadExt::read(&mut pipe, tail.space()).await? {
-            0 => return Ok(tail),
-            n => tail.took(n),
-        }
-    }
 }

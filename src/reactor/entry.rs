@@ -319,6 +319,8 @@ impl Entry {
         for slot in &mut self.streams {
             if let Slot::Made(mut channel) = std::mem::replace(slot, Slot::Absent) {
                 channel.captured.free(pool);
+                // What is the host's own ends with its generation.
+                channel.watch = None;
                 boxes.channels.put(channel);
             }
         }

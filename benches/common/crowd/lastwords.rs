@@ -1,10 +1,10 @@
 //! lastwords.
 
-use super::{Crowd, Start};
+use super::{Crowd, Start, turn_for};
 use crate::common::Fail;
 use crate::common::child::Gate;
 use lastwords::{BackendChoice, Command, Event, Reactor, Stdin};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// One reactor, with the defaults of the library.
 pub(super) struct Ours {
@@ -74,13 +74,6 @@ impl Crowd for Ours {
     }
 
     fn pause(&mut self, time: Duration) -> Result<(), Fail> {
-        let end = Instant::now() + time;
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(());
-            }
-            self.turn(Some(left))?;
-        }
+        turn_for(time, |left| self.turn(Some(left)))
     }
 }

@@ -9,7 +9,7 @@ use super::Fail;
 use super::child::{Gate, Role};
 use super::options::Choice;
 use ::lastwords::BackendChoice;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Children to be started.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +34,18 @@ pub(crate) trait Crowd {
     fn read(&mut self, bytes: u64) -> Result<(), Fail>;
     /// Sleeps in its loop.
     fn pause(&mut self, time: Duration) -> Result<(), Fail>;
+}
+
+/// Turns a loop, with the time that is left each time, until so much has passed.
+fn turn_for(time: Duration, mut turn: impl FnMut(Duration) -> Result<(), Fail>) -> Result<(), Fail> {
+    let end = Instant::now() + time;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        turn(left)?;
+    }
 }
 
 /// Who it is.

@@ -1,6 +1,6 @@
 //! The loop that one would write by hand: one epoll, a table with a list of its free places, reads into one scratch buffer.
 
-use super::{Crowd, Start};
+use super::{Crowd, Start, turn_for};
 use crate::common::Fail;
 use crate::common::child::Gate;
 use rustix::buffer::spare_capacity;
@@ -10,7 +10,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Events taken at once.
 const EVENTS: usize = 256;
@@ -145,13 +145,6 @@ impl Crowd for Raw {
     }
 
     fn pause(&mut self, time: Duration) -> Result<(), Fail> {
-        let end = Instant::now() + time;
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(());
-            }
-            self.turn(Some(left))?;
-        }
+        turn_for(time, |left| self.turn(Some(left)))
     }
 }

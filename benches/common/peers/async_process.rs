@@ -6,7 +6,7 @@ use crate::common::tail::Tail;
 use crate::common::{Fail, now};
 use async_executor::LocalExecutor;
 use async_process::{Child, Command, Stdio};
-use futures_lite::{AsyncRead, AsyncReadExt, future};
+use futures_lite::future;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// What was known when, and bytes read.
@@ -58,18 +58,8 @@ async fn watch(mut child: Child) -> Result<Watched, Fail> {
         let ended = child.status().await;
         (ended, now())
     };
-    let ((ended, status), (stdout, stderr)) = future::zip(waiting, future::zip(to_end(stdout), to_end(stderr))).await;
+    let ((ended, status), (stdout, stderr)) = future::zip(waiting, future::zip(Tail::of_futures(stdout), Tail::of_futures(stderr))).await;
     let verdict = now();
     ended?;
     Ok(Watched { status, verdict, stdout: stdout?, stderr: stderr? })
-}
-
-async fn to_end(mut pipe: impl AsyncRead + Unpin) -> std::io::Result<Tail> {
-    let mut tail = Tail::new();
-    loop {
-        match pipe.read(tail.space()).await? {
-            0 => return Ok(tail),
-            n => tail.took(n),
-        }
-    }
 }

@@ -4,7 +4,7 @@ use super::{Done, Sample, Work, stamp_of};
 use crate::common::child::{Gate, Role};
 use crate::common::tail::Tail;
 use crate::common::{Fail, now};
-use std::io::{ErrorKind, Read};
+use std::io::Read;
 use std::process::{Child, Stdio};
 use std::thread::JoinHandle;
 
@@ -51,18 +51,8 @@ fn start(role: Role, stdin: Stdio) -> Result<Watched, Fail> {
     Ok(Watched { child, stdout: reader(stdout), stderr: reader(stderr) })
 }
 
-fn reader(mut pipe: impl Read + Send + 'static) -> Reader {
-    std::thread::spawn(move || {
-        let mut tail = Tail::new();
-        loop {
-            match pipe.read(tail.space()) {
-                Ok(0) => return Ok(tail),
-                Ok(n) => tail.took(n),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-    })
+fn reader(pipe: impl Read + Send + 'static) -> Reader {
+    std::thread::spawn(move || Tail::of(pipe))
 }
 
 fn join(reader: Reader) -> Result<Tail, Fail> {

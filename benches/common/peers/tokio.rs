@@ -6,7 +6,6 @@ use crate::common::tail::Tail;
 use crate::common::{Fail, now};
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::Stdio;
-use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 use tokio::runtime::Builder;
 
@@ -59,18 +58,8 @@ async fn watch(mut child: Child) -> Result<Watched, Fail> {
         let ended = child.wait().await;
         (ended, now())
     };
-    let ((ended, status), stdout, stderr) = tokio::join!(waiting, to_end(stdout), to_end(stderr));
+    let ((ended, status), stdout, stderr) = tokio::join!(waiting, Tail::of_tokio(stdout), Tail::of_tokio(stderr));
     let verdict = now();
     ended?;
     Ok(Watched { status, verdict, stdout: stdout?, stderr: stderr? })
-}
-
-async fn to_end(mut pipe: impl AsyncRead + Unpin) -> std::io::Result<Tail> {
-    let mut tail = Tail::new();
-    loop {
-        match pipe.read(tail.space()).await? {
-            0 => return Ok(tail),
-            n => tail.took(n),
-        }
-    }
 }

@@ -1,6 +1,7 @@
 //! Every fault there is, and faults as text: what a run prints is what a script can say.
 
 use super::fault::{Call, Fault, Kind};
+use super::notice::SPURIOUS;
 use crate::error::{Errno, Step};
 use crate::time::Ns;
 use crate::words::Stream;
@@ -38,23 +39,8 @@ pub fn all() -> Vec<(Call, Fault)> {
     let mut list: Vec<(Call, Fault)> = spawn.chain([Fault::SlowExec(Ns::from_millis(200))]).map(|f| (Call::Spawn, f)).collect();
     let mut add = |call: Call, faults: Vec<Fault>| list.extend(faults.into_iter().map(|f| (call, f)));
     add(Call::Outcome, vec![Fault::OutcomeLater]);
-    add(
-        Call::Wait,
-        vec![
-            Fault::Interrupted,
-            Fault::SpuriousExit,
-            Fault::SpuriousReadable(Stream::Stdout),
-            Fault::SpuriousReadable(Stream::Stderr),
-            Fault::SpuriousWritable,
-            Fault::SpuriousMember,
-            Fault::SpuriousCgroup,
-            Fault::SpuriousOutcome,
-            Fault::SpuriousWake,
-            Fault::Late(LATE),
-            Fault::Merged(LATE),
-            Fault::Stalled(Ns::from_millis(300)),
-        ],
-    );
+    let notices = [Fault::Late(LATE), Fault::Merged(LATE), Fault::Stalled(Ns::from_millis(300))];
+    add(Call::Wait, [Fault::Interrupted].into_iter().chain(SPURIOUS).chain(notices).collect());
     add(Call::Wait, WAIT.iter().map(|raw| Fault::Wait(errno(*raw))).collect());
     for stream in Stream::ALL {
         add(Call::Read, READ.iter().map(|raw| Fault::Read(stream, errno(*raw))).chain([Fault::ReadLater(stream)]).collect());

@@ -15,7 +15,7 @@ use crate::words::{ExitSource, Stream};
 use std::sync::atomic::Ordering;
 
 /// Notices that can come for nothing.
-const SPURIOUS: [Fault; 8] = [
+pub(super) const SPURIOUS: [Fault; 8] = [
     Fault::SpuriousExit,
     Fault::SpuriousReadable(Stream::Stdout),
     Fault::SpuriousReadable(Stream::Stderr),
