@@ -1,5 +1,6 @@
-//! The speed of capture and of safe text, in GB/s of raw input: bytes that are only kept, each line through the projection as it
-//! arrives, and the last lines asked for at the end; beside what a user would write of strip-ansi-escapes and regex.
+//! The speed of capture and of safe text, in GB/s of raw input: bytes that are only kept, each line
+//! through the projection as it arrives, and the last lines asked for at the end; beside what a
+//! user would write of strip-ansi-escapes and regex.
 //!
 //! ```text
 //! cargo bench --bench capture                   # a minute
@@ -7,8 +8,9 @@
 //! cargo bench --bench capture -- --only live --rounds 500 --json capture.json
 //! ```
 //!
-//! Every case is one thread on memory of its own: there is nobody to take turns with. What is printed is the best of the rounds,
-//! which is what the code takes when nothing disturbs it, and their median.
+//! Every case is one thread on memory of its own: there is nobody to take turns with. What is
+//! printed is the best of the rounds, which is what the code takes when nothing disturbs it, and
+//! their median.
 
 #[expect(dead_code, reason = "shared with benches that measure other things")]
 mod common;
@@ -49,7 +51,11 @@ fn clean(n: usize) -> String {
     let mut place = 7_usize;
     for line in 0..n {
         let begin = out.len();
-        out.push_str(&format!("2026-11-05T12:{:02}:{:02} INFO ", line / 60 % 60, line % 60));
+        out.push_str(&format!(
+            "2026-11-05T12:{:02}:{:02} INFO ",
+            line / 60 % 60,
+            line % 60
+        ));
         while out.len() - begin < 76 {
             place = (place * 31 + line) % 9973;
             out.push_str(WORDS[place % 16]);
@@ -62,7 +68,16 @@ fn clean(n: usize) -> String {
 
 /// The same with colours and a secret on each line.
 fn coloured(n: usize, secret: &str) -> String {
-    clean(n).lines().map(|line| format!("\x1b[32m{}\x1b[0m {secret} {}\n", &line[..24], &line[24..50])).collect()
+    clean(n)
+        .lines()
+        .map(|line| {
+            format!(
+                "\x1b[32m{}\x1b[0m {secret} {}\n",
+                &line[..24],
+                &line[24..50]
+            )
+        })
+        .collect()
 }
 
 fn secrets(n: usize, length: usize) -> Vec<String> {
@@ -71,9 +86,12 @@ fn secrets(n: usize, length: usize) -> Vec<String> {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"[(state % 62) as usize] as char
+        b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"[(state % 62) as usize]
+            as char
     };
-    (0..n).map(|_| (0..length).map(|_| next()).collect()).collect()
+    (0..n)
+        .map(|_| (0..length).map(|_| next()).collect())
+        .collect()
 }
 
 fn with(secrets: &[String]) -> Result<Projection, Fail> {
@@ -125,27 +143,47 @@ struct Bench {
 impl Bench {
     fn new(case: Case, title: &str, args: &Args) -> Bench {
         let rounds = args.options.rounds(1, 200);
-        Bench { rounds, table: Table::new(case.name(), format!("{}: {title} ({rounds} rounds)", case.name()), &[]) }
+        Bench {
+            rounds,
+            table: Table::new(
+                case.name(),
+                format!("{}: {title} ({rounds} rounds)", case.name()),
+                &[],
+            ),
+        }
     }
 
     /// Times passes over so many bytes.
-    fn rounds(&mut self, name: &str, bytes: usize, rounds: usize, mut pass: impl FnMut()) -> Result<(), Fail> {
+    fn rounds(
+        &mut self,
+        name: &str,
+        bytes: usize,
+        rounds: usize,
+        mut pass: impl FnMut(),
+    ) -> Result<(), Fail> {
         for _ in 0..rounds {
             let begin = Instant::now();
             pass();
             let ns = u64::try_from(begin.elapsed().as_nanos())?;
-            self.table.push(&name.to_owned(), Round::new().samples(PASS, [ns])?.share(RATE, bytes as u64, ns));
+            self.table.push(
+                &name.to_owned(),
+                Round::new()
+                    .samples(PASS, [ns])?
+                    .share(RATE, bytes as u64, ns),
+            );
         }
         Ok(())
     }
 
     /// The best rate of a row, in GB/s.
     fn best(&self, name: &str) -> Option<f64> {
-        self.table.over_rounds(&name.to_owned(), Figure::Number(RATE), 1.0)
+        self.table
+            .over_rounds(&name.to_owned(), Figure::Number(RATE), 1.0)
     }
 
     fn shortest(&self, name: &str) -> Option<f64> {
-        self.table.over_rounds(&name.to_owned(), Figure::Percentile(PASS, 50.0), 0.0)
+        self.table
+            .over_rounds(&name.to_owned(), Figure::Percentile(PASS, 50.0), 0.0)
     }
 
     fn live(&mut self, name: &str, projection: &Projection, text: &str) -> Result<(), Fail> {
@@ -160,7 +198,8 @@ impl Bench {
         Ok(())
     }
 
-    /// One line through what a user would write: the escapes stripped, the secrets replaced by a pattern.
+    /// One line through what a user would write: the escapes stripped, the secrets replaced by a
+    /// pattern.
     fn by_hand(&mut self, name: &str, text: &str) -> Result<(), Fail> {
         let pattern = r"(?i)\b(password|passwd|token|secret|api[_-]?key)\s*[=:]\s*\S+|\bbearer\s+\S+|://[^/\s:@]+:[^/\s@]+@";
         let secrets = regex::Regex::new(pattern)?;
@@ -168,7 +207,10 @@ impl Bench {
         self.rounds(name, text.len(), self.rounds.div_ceil(10), || {
             for line in text.as_bytes().split(|byte| *byte == b'\n') {
                 let stripped = strip_ansi_escapes::strip(line);
-                bytes += black_box(secrets.replace_all(&String::from_utf8_lossy(&stripped), "[redacted]")).len();
+                bytes += black_box(
+                    secrets.replace_all(&String::from_utf8_lossy(&stripped), "[redacted]"),
+                )
+                .len();
             }
         })?;
         black_box(bytes);
@@ -176,7 +218,12 @@ impl Bench {
     }
 
     /// Bytes that are kept and never looked at, or with the last lines asked for at the end.
-    fn kept(&mut self, name: &str, projection: Option<&Projection>, text: &str) -> Result<(), Fail> {
+    fn kept(
+        &mut self,
+        name: &str,
+        projection: Option<&Projection>,
+        text: &str,
+    ) -> Result<(), Fail> {
         let mut pool = Pool::new(POOL_BYTES);
         let mut spare = None;
         self.rounds(name, text.len(), self.rounds, || {
@@ -217,7 +264,14 @@ struct Texts {
 }
 
 /// How many secrets are registered, and of how many letters each.
-const REGISTERED: [(usize, usize); 6] = [(1, 12), (20, 20), (1000, 40), (1000, 20), (1000, 12), (1000, 6)];
+const REGISTERED: [(usize, usize); 6] = [
+    (1, 12),
+    (20, 20),
+    (1000, 40),
+    (1000, 20),
+    (1000, 12),
+    (1000, 6),
+];
 
 impl Texts {
     fn new(small: bool) -> Result<Texts, Fail> {
@@ -235,29 +289,57 @@ impl Texts {
 fn kept(args: &Args, texts: &Texts) -> Result<Bench, Fail> {
     let mut bench = Bench::new(Case::Kept, "bytes as the loop keeps them", args);
     bench.kept("and never looked at", None, &texts.clean)?;
-    bench.kept("the last 50 lines asked for at the end", Some(&texts.default), &texts.clean)?;
+    bench.kept(
+        "the last 50 lines asked for at the end",
+        Some(&texts.default),
+        &texts.clean,
+    )?;
     Ok(bench)
 }
 
 fn by_hand(args: &Args, texts: &Texts) -> Result<Bench, Fail> {
-    let mut bench = Bench::new(Case::ByHand, "strip-ansi-escapes and regex, line by line", args);
+    let mut bench = Bench::new(
+        Case::ByHand,
+        "strip-ansi-escapes and regex, line by line",
+        args,
+    );
     bench.by_hand("clean", &texts.clean)?;
     bench.by_hand("coloured, a token on each line", &texts.token)?;
     Ok(bench)
 }
 
 fn live(args: &Args, texts: &Texts) -> Result<Bench, Fail> {
-    let mut bench = Bench::new(Case::Live, "each line through the projection as it arrives", args);
+    let mut bench = Bench::new(
+        Case::Live,
+        "each line through the projection as it arrives",
+        args,
+    );
     bench.live("clean, no redaction", &texts.plain, &texts.clean)?;
     bench.live("clean", &texts.default, &texts.clean)?;
-    bench.live("coloured, a token on each line", &texts.default, &texts.token)?;
-    bench.live("coloured, a token on each line, no redaction", &texts.plain, &texts.token)?;
+    bench.live(
+        "coloured, a token on each line",
+        &texts.default,
+        &texts.token,
+    )?;
+    bench.live(
+        "coloured, a token on each line, no redaction",
+        &texts.plain,
+        &texts.token,
+    )?;
     for (n, length) in REGISTERED {
         let secrets = secrets(n, length);
         let projection = with(&secrets)?;
-        bench.live(&format!("clean, {n} secrets of {length}"), &projection, &texts.clean)?;
+        bench.live(
+            &format!("clean, {n} secrets of {length}"),
+            &projection,
+            &texts.clean,
+        )?;
         let text = coloured(texts.lines, &secrets[0]);
-        bench.live(&format!("coloured, one on each line, {n} secrets of {length}"), &projection, &text)?;
+        bench.live(
+            &format!("coloured, one on each line, {n} secrets of {length}"),
+            &projection,
+            &text,
+        )?;
     }
     Ok(bench)
 }
@@ -265,11 +347,19 @@ fn live(args: &Args, texts: &Texts) -> Result<Bench, Fail> {
 fn asked(args: &Args, texts: &Texts) -> Result<Bench, Fail> {
     let mut bench = Bench::new(Case::Asked, "the last 50 lines at the end", args);
     bench.asked("clean", &texts.default, &texts.clean)?;
-    bench.asked("coloured, a token on each line", &texts.default, &texts.token)?;
+    bench.asked(
+        "coloured, a token on each line",
+        &texts.default,
+        &texts.token,
+    )?;
     for (n, length) in REGISTERED {
         let secrets = secrets(n, length);
         let text = coloured(texts.lines, &secrets[0]);
-        bench.asked(&format!("coloured, {n} secrets of {length}"), &with(&secrets)?, &text)?;
+        bench.asked(
+            &format!("coloured, {n} secrets of {length}"),
+            &with(&secrets)?,
+            &text,
+        )?;
     }
     Ok(bench)
 }
@@ -281,17 +371,35 @@ fn targets(case: Case, bench: &Bench, results: &mut Results) {
         Case::Live => {
             results.target("L5, clean, GB/s", bench.best("clean"), Bound::AtLeast(4.0));
             let found = bench.best("coloured, a token on each line");
-            results.target("L5, coloured, a token on each line, GB/s", found, Bound::AtLeast(1.0));
+            results.target(
+                "L5, coloured, a token on each line, GB/s",
+                found,
+                Bound::AtLeast(1.0),
+            );
             for (n, length) in REGISTERED.into_iter().filter(|(n, _)| *n == 1000) {
-                for row in [format!("clean, {n} secrets of {length}"), format!("coloured, one on each line, {n} secrets of {length}")] {
-                    results.target(format!("L5, {row}, GB/s"), bench.best(&row), Bound::AtLeast(0.4));
+                for row in [
+                    format!("clean, {n} secrets of {length}"),
+                    format!("coloured, one on each line, {n} secrets of {length}"),
+                ] {
+                    results.target(
+                        format!("L5, {row}, GB/s"),
+                        bench.best(&row),
+                        Bound::AtLeast(0.4),
+                    );
                 }
             }
         }
         Case::Asked => {
             let rows: Vec<&String> = bench.table.peers().collect();
-            let longest = rows.into_iter().filter_map(|row| bench.shortest(row)).max_by(f64::total_cmp);
-            results.target("L5, asked for at the end, the longest in µs", longest.map(|ns| ns / 1e3), Bound::AtMost(50.0));
+            let longest = rows
+                .into_iter()
+                .filter_map(|row| bench.shortest(row))
+                .max_by(f64::total_cmp);
+            results.target(
+                "L5, asked for at the end, the longest in µs",
+                longest.map(|ns| ns / 1e3),
+                Bound::AtMost(50.0),
+            );
         }
     }
 }
@@ -302,7 +410,11 @@ fn main() -> Result<(), Fail> {
     let mut results = Results::new("capture", &args.options)?;
     let ways = args.options.peers(|_| true);
     for case in args.options.situations() {
-        let way = if case == Case::ByHand { Way::ByHand } else { Way::Lastwords };
+        let way = if case == Case::ByHand {
+            Way::ByHand
+        } else {
+            Way::Lastwords
+        };
         if !ways.contains(&way) {
             continue;
         }
@@ -314,17 +426,26 @@ fn main() -> Result<(), Fail> {
         };
         let time = |head: &str, quantile| {
             let figure = Figure::Percentile(PASS, 50.0);
-            Column::new(head, move |table: &Table<String>, row| Unit::Nanoseconds.show(table.over_rounds(row, figure, quantile)))
+            Column::new(head, move |table: &Table<String>, row| {
+                Unit::Nanoseconds.show(table.over_rounds(row, figure, quantile))
+            })
         };
         let rate = |head: &str, quantile| {
             let figure = Figure::Number(RATE);
-            Column::new(head, move |table: &Table<String>, row| Unit::BytesPerNanosecond.show(table.over_rounds(row, figure, quantile)))
+            Column::new(head, move |table: &Table<String>, row| {
+                Unit::BytesPerNanosecond.show(table.over_rounds(row, figure, quantile))
+            })
         };
-        // What is asked for at the end takes as long for a megabyte as for a gigabyte: it has no rate.
+        // What is asked for at the end takes as long for a megabyte as for a gigabyte: it has no
+        // rate.
         let columns = if case == Case::Asked {
             vec![time("best", 0.0), time("median", 0.5)]
         } else {
-            vec![rate("best", 1.0), rate("median", 0.5), time("best pass", 0.0)]
+            vec![
+                rate("best", 1.0),
+                rate("median", 0.5),
+                time("best pass", 0.0),
+            ]
         };
         results.table(&bench.table, &columns, &[]);
         targets(case, &bench, &mut results);

@@ -1,4 +1,5 @@
-//! How long after a child's last act everything about it is known: both pipes at their end, and the status.
+//! How long after a child's last act everything about it is known: both pipes at their end, and the
+//! status.
 //!
 //! ```text
 //! cargo bench --bench drain                     # about ten minutes
@@ -6,8 +7,9 @@
 //! cargo bench --bench drain -- --only noisy --peers lastwords,raw-prio --rounds 20 --n 40 --json noisy.json --plots .
 //! ```
 //!
-//! Every peer is measured in every round, one after the other, each round beginning with another one. Percentiles are a round's;
-//! what is printed is their median over the rounds, and a ratio is the median of the ratios within the rounds.
+//! Every peer is measured in every round, one after the other, each round beginning with another
+//! one. Percentiles are a round's; what is printed is their median over the rounds, and a ratio is
+//! the median of the ratios within the rounds.
 
 #[expect(dead_code, reason = "shared with benches that measure other things")]
 mod common;
@@ -57,7 +59,11 @@ impl Scenario {
             Scenario::Bulk => format!("after {number} MiB of stderr"),
             Scenario::Leak => format!("a process left behind holds the pipes for {number} ms"),
         };
-        format!("{}: {what} ({rounds} rounds of {})", self.name(), work.count)
+        format!(
+            "{}: {what} ({rounds} rounds of {})",
+            self.name(),
+            work.count
+        )
     }
 }
 
@@ -103,20 +109,32 @@ fn run(args: &Args) -> Result<(), Fail> {
     raise_descriptor_limit()?;
     let mut results = Results::new("drain", &args.options)?;
     let mut hosts = Hosts::new();
-    let peers = hosts.present(args.options.peers(|peer| peer.by_default() || args.foreign && peer.is_foreign()));
+    let peers = hosts.present(
+        args.options
+            .peers(|peer| peer.by_default() || args.foreign && peer.is_foreign()),
+    );
     if peers.is_empty() {
         return Err("nobody is left to be measured".into());
     }
     for scenario in args.options.situations() {
         let table = measure(scenario, args, &peers, &mut hosts)?;
-        results.table(&table, &columns(scenario), &[Peer::RawEpoll, Peer::RawPrio, Peer::TokioCt]);
+        results.table(
+            &table,
+            &columns(scenario),
+            &[Peer::RawEpoll, Peer::RawPrio, Peer::TokioCt],
+        );
         results.plot(&table, LATENCY)?;
         targets(scenario, &table, &mut results);
     }
     results.write()
 }
 
-fn measure(scenario: Scenario, args: &Args, peers: &[Peer], hosts: &mut Hosts) -> Result<Table<Peer>, Fail> {
+fn measure(
+    scenario: Scenario,
+    args: &Args,
+    peers: &[Peer],
+    hosts: &mut Hosts,
+) -> Result<Table<Peer>, Fail> {
     let (rounds, mut work) = scenario.size(args.options.small);
     let rounds = args.options.rounds.unwrap_or(rounds);
     work.count = args.options.n.unwrap_or(work.count);
@@ -128,7 +146,9 @@ fn measure(scenario: Scenario, args: &Args, peers: &[Peer], hosts: &mut Hosts) -
         for place in 0..peers.len() {
             let peer = peers[(place + round) % peers.len()];
             let (cpu_before, before) = (cpu(), now());
-            let done = hosts.round(peer, &work).map_err(|error| format!("{peer} in {}: {error}", scenario.name()))?;
+            let done = hosts
+                .round(peer, &work)
+                .map_err(|error| format!("{peer} in {}: {error}", scenario.name()))?;
             table.push(&peer, counted(&done, cpu() - cpu_before, now() - before)?);
         }
     }
@@ -138,7 +158,9 @@ fn measure(scenario: Scenario, args: &Args, peers: &[Peer], hosts: &mut Hosts) -
 /// What a round came to, with the CPU and the wall time that it took.
 fn counted(done: &Done, cpu: u64, wall: u64) -> Result<Round, Fail> {
     let (cpu, wall) = done.own.map_or((cpu, wall), |own| (own.cpu, own.wall));
-    let round = done.own.map_or_else(Round::new, |own| Round::new().share(RESIDENT, own.resident, 1));
+    let round = done.own.map_or_else(Round::new, |own| {
+        Round::new().share(RESIDENT, own.resident, 1)
+    });
     Ok(round
         .samples(LATENCY, done.samples.iter().map(|sample| sample.verdict))?
         .samples(STATUS, done.samples.iter().map(|sample| sample.status))?
@@ -161,7 +183,10 @@ fn columns(scenario: Scenario) -> Vec<Column<Peer>> {
         Column::median("status p50", Figure::Percentile(STATUS, 50.0)),
     ];
     match scenario {
-        Scenario::Quiet | Scenario::Leak => columns.push(Column::median("CPU per child", Figure::Number(CPU_PER_CHILD))),
+        Scenario::Quiet | Scenario::Leak => columns.push(Column::median(
+            "CPU per child",
+            Figure::Number(CPU_PER_CHILD),
+        )),
         Scenario::Bulk | Scenario::Noisy => {
             columns.push(Column::median("CPU", Figure::Number(CPU_PER_BYTE)));
             columns.push(Column::median("rate", Figure::Number(RATE)));
@@ -173,26 +198,65 @@ fn columns(scenario: Scenario) -> Vec<Column<Peer>> {
 /// What is aimed at, and whether it was reached in this run.
 fn targets(scenario: Scenario, table: &Table<Peer>, results: &mut Results) {
     let ratio = |to, percent| table.ratio(&Peer::Lastwords, &to, latency(percent));
-    let best_raw = |percent| ratio(Peer::RawEpoll, percent).into_iter().chain(ratio(Peer::RawPrio, percent)).max_by(f64::total_cmp);
+    let best_raw = |percent| {
+        ratio(Peer::RawEpoll, percent)
+            .into_iter()
+            .chain(ratio(Peer::RawPrio, percent))
+            .max_by(f64::total_cmp)
+    };
     match scenario {
         Scenario::Quiet => {
-            results.target("L1, p50 to raw-epoll", ratio(Peer::RawEpoll, 50.0), Bound::AtMost(1.10));
-            results.target("L1, p90 to raw-epoll", ratio(Peer::RawEpoll, 90.0), Bound::AtMost(1.3));
-            results.target("L1, p50 to tokio-ct", ratio(Peer::TokioCt, 50.0), Bound::AtMost(1.0));
+            results.target(
+                "L1, p50 to raw-epoll",
+                ratio(Peer::RawEpoll, 50.0),
+                Bound::AtMost(1.10),
+            );
+            results.target(
+                "L1, p90 to raw-epoll",
+                ratio(Peer::RawEpoll, 90.0),
+                Bound::AtMost(1.3),
+            );
+            results.target(
+                "L1, p50 to tokio-ct",
+                ratio(Peer::TokioCt, 50.0),
+                Bound::AtMost(1.0),
+            );
         }
         Scenario::Bulk => {
             let p50 = |peer: &Peer| table.median(peer, latency(50.0));
-            let others = table.peers().filter(|peer| !matches!(peer, Peer::Lastwords | Peer::LastwordsUring | Peer::Spin));
+            let others = table.peers().filter(|peer| {
+                !matches!(peer, Peer::Lastwords | Peer::LastwordsUring | Peer::Spin)
+            });
             let best = others.filter_map(p50).min_by(f64::total_cmp);
             let lower = table.over_rounds(&Peer::Lastwords, latency(50.0), 0.25);
-            results.target("L2, p50 to raw-prio", ratio(Peer::RawPrio, 50.0), Bound::AtMost(1.15));
+            results.target(
+                "L2, p50 to raw-prio",
+                ratio(Peer::RawPrio, 50.0),
+                Bound::AtMost(1.15),
+            );
             let found = lower.zip(best).map(|(a, b)| a / b);
-            results.target("L2, lower quartile of p50 to the best peer", found, Bound::AtMost(1.0));
+            results.target(
+                "L2, lower quartile of p50 to the best peer",
+                found,
+                Bound::AtMost(1.0),
+            );
         }
         Scenario::Noisy => {
-            results.target("L3, p50 to tokio-ct", ratio(Peer::TokioCt, 50.0), Bound::AtMost(0.02));
-            results.target("L3, p99 to tokio-ct", ratio(Peer::TokioCt, 99.0), Bound::AtMost(0.02));
-            results.target("L3, p50 to the better raw loop", best_raw(50.0), Bound::AtMost(1.5));
+            results.target(
+                "L3, p50 to tokio-ct",
+                ratio(Peer::TokioCt, 50.0),
+                Bound::AtMost(0.02),
+            );
+            results.target(
+                "L3, p99 to tokio-ct",
+                ratio(Peer::TokioCt, 99.0),
+                Bound::AtMost(0.02),
+            );
+            results.target(
+                "L3, p50 to the better raw loop",
+                best_raw(50.0),
+                Bound::AtMost(1.5),
+            );
         }
         Scenario::Leak => {}
     }

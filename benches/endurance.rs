@@ -1,5 +1,5 @@
-//! A thousand children that write to stderr at full speed, for ten minutes: does memory stay flat, is any turn too long, and is
-//! every byte accounted for?
+//! A thousand children that write to stderr at full speed, for ten minutes: does memory stay flat,
+//! is any turn too long, and is every byte accounted for?
 //!
 //! ```text
 //! cargo bench --bench endurance                                    # ten minutes on each backend
@@ -7,8 +7,9 @@
 //! cargo bench --bench endurance -- --seconds 60 --peers epoll --keep 65536
 //! ```
 //!
-//! Each child lives for one to sixty seconds, and another one takes its place. Before it ends it tells, on stdout, how many bytes
-//! went into its stderr; the report must say the same number. It is an error of the run if one does not.
+//! Each child lives for one to sixty seconds, and another one takes its place. Before it ends it
+//! tells, on stdout, how many bytes went into its stderr; the report must say the same number. It
+//! is an error of the run if one does not.
 
 #[expect(dead_code, reason = "shared with benches that measure other things")]
 mod common;
@@ -22,7 +23,10 @@ use common::proc::resident;
 use common::results::{Bound, Results};
 use common::{Fail, cpu, now, raise_descriptor_limit, thread_cpu};
 use hdrhistogram::Histogram;
-use lastwords::{BackendChoice, Capture, Command, Event, Outcome, Output, Reactor, Report, Stdin, Stream, Verdict};
+use lastwords::{
+    BackendChoice, Capture, Command, Event, Outcome, Output, Reactor, Report, Stdin, Stream,
+    Verdict,
+};
 use std::time::Duration;
 
 /// The one situation.
@@ -86,13 +90,20 @@ fn run(args: &Args) -> Result<(), Fail> {
     raise_descriptor_limit()?;
     let seconds = args.seconds.unwrap_or(args.options.size(2, 600));
     let children = args.options.n(40, 1000);
-    let title = format!("{children} noisy children for {seconds} s, {} bytes of each kept", args.keep);
-    let peers = args.options.peers(|peer| peer == Peer::Epoll || has_uring());
+    let title = format!(
+        "{children} noisy children for {seconds} s, {} bytes of each kept",
+        args.keep
+    );
+    let peers = args
+        .options
+        .peers(|peer| peer == Peer::Epoll || has_uring());
     let mut results = Results::new("endurance", &args.options)?;
     let mut table = Table::new("noisy", title, &peers);
     for _ in 0..args.options.rounds(1, 1) {
         for peer in &peers {
-            let round = Endurance::new(*peer, children, args.keep)?.run(seconds).map_err(|error| format!("{peer}: {error}"))?;
+            let round = Endurance::new(*peer, children, args.keep)?
+                .run(seconds)
+                .map_err(|error| format!("{peer}: {error}"))?;
             table.push(peer, round);
         }
     }
@@ -100,11 +111,23 @@ fn run(args: &Args) -> Result<(), Fail> {
     results.plot(&table, TURN)?;
     results.plot(&table, LATENCY)?;
     for peer in &peers {
-        let p999 = table.median(peer, Figure::Percentile(TURN, 99.9)).map(|ns| ns / 1e6);
-        results.target(format!("L8, {peer}, p99.9 of a turn in ms"), p999, Bound::AtMost(1.0));
+        let p999 = table
+            .median(peer, Figure::Percentile(TURN, 99.9))
+            .map(|ns| ns / 1e6);
+        results.target(
+            format!("L8, {peer}, p99.9 of a turn in ms"),
+            p999,
+            Bound::AtMost(1.0),
+        );
         let memory = |of| table.median(peer, Figure::Number(of));
-        let growth = memory(MEMORY_LATE).zip(memory(MEMORY_EARLY)).map(|(late, early)| late / early);
-        results.target(format!("{peer}, memory of the last fifth to the second"), growth, Bound::AtMost(1.05));
+        let growth = memory(MEMORY_LATE)
+            .zip(memory(MEMORY_EARLY))
+            .map(|(late, early)| late / early);
+        results.target(
+            format!("{peer}, memory of the last fifth to the second"),
+            growth,
+            Bound::AtMost(1.05),
+        );
     }
     results.write()
 }
@@ -143,10 +166,23 @@ struct Endurance {
 
 impl Endurance {
     fn new(peer: Peer, children: usize, keep: u64) -> Result<Endurance, Fail> {
-        let backend = if peer == Peer::Epoll { BackendChoice::Epoll } else { BackendChoice::Uring };
+        let backend = if peer == Peer::Epoll {
+            BackendChoice::Epoll
+        } else {
+            BackendChoice::Uring
+        };
         let reactor = Reactor::builder().backend(backend).build()?;
         let (turns, latencies) = (Histogram::new(3)?, Histogram::new(3)?);
-        Ok(Endurance { reactor, children, keep, started: 0, ended: 0, turns, latencies, memory: Vec::new() })
+        Ok(Endurance {
+            reactor,
+            children,
+            keep,
+            started: 0,
+            ended: 0,
+            turns,
+            latencies,
+            memory: Vec::new(),
+        })
     }
 
     fn run(mut self, seconds: u64) -> Result<Round, Fail> {
@@ -164,7 +200,11 @@ impl Endurance {
                 self.memory.push(resident()?);
             }
         }
-        let (spent, wall, bytes) = (cpu() - cpu_before, now() - begun, self.reactor.stats().bytes);
+        let (spent, wall, bytes) = (
+            cpu() - cpu_before,
+            now() - begun,
+            self.reactor.stats().bytes,
+        );
         let fifth = self.memory.len() / 5;
         let early = typical(self.memory.get(fifth..2 * fifth));
         let late = typical(self.memory.get(4 * fifth..));
@@ -190,7 +230,9 @@ impl Endurance {
         // Any two neighbours are far apart, and all lengths come up.
         let life = (1000 + self.started * 7919 % 59_000).min(left);
         let mut command = Command::from(&Role::Counted(life).command()?);
-        command.stdin(Stdin::Null).stderr(Output::Capture(Capture::default().keep(self.keep)));
+        command
+            .stdin(Stdin::Null)
+            .stderr(Output::Capture(Capture::default().keep(self.keep)));
         self.reactor.start(&command)?;
         self.started += 1;
         Ok(())
@@ -201,12 +243,19 @@ impl Endurance {
         while let Some(event) = self.reactor.next_event() {
             match event {
                 Event::SpawnFailed { error, .. } => return Err(error.into()),
-                Event::Closed { generation, report, .. } => closed = Some((generation, report, now())),
+                Event::Closed {
+                    generation, report, ..
+                } => closed = Some((generation, report, now())),
                 _ => {}
             }
             if let Some((generation, report, at)) = closed.take() {
-                let said = self.reactor.kept(generation, Stream::Stdout).map(|kept| kept.to_vec()).unwrap_or_default();
-                self.latencies.record(at.saturating_sub(account(&report, &said)?))?;
+                let said = self
+                    .reactor
+                    .kept(generation, Stream::Stdout)
+                    .map(|kept| kept.to_vec())
+                    .unwrap_or_default();
+                self.latencies
+                    .record(at.saturating_sub(account(&report, &said)?))?;
                 self.ended += 1;
             }
         }
@@ -222,7 +271,9 @@ fn account(report: &Report, said: &[u8]) -> Result<u64, Fail> {
     if report.outcome != Some(Outcome::Succeeded) || verdict != Some(Verdict::Drained) {
         return Err(wrong(format!("{:?}, {verdict:?}", report.outcome)));
     }
-    let (Some(written), Some(stamp)) = (word(0), word(8)) else { return Err(wrong(format!("it said {said:?}"))) };
+    let (Some(written), Some(stamp)) = (word(0), word(8)) else {
+        return Err(wrong(format!("it said {said:?}")));
+    };
     match report.stderr {
         Some(stderr) if stderr.bytes == written && stderr.late == 0 => Ok(stamp),
         other => Err(wrong(format!("{written} bytes written, but {other:?}"))),

@@ -6,9 +6,10 @@
 //! cargo bench --bench idle -- --only wrote --peers lastwords,raw-epoll --sizes 500,1000,2000 --json idle.json
 //! ```
 //!
-//! Every peer has a process of its own, a new one in each round, in which nothing else has been done before. The memory of a child
-//! is the slope from the smallest size to the largest, resident memory at both: the loop itself is not in it, nor the text of the
-//! command, which all children share. A wake-up is a sleep of any thread that ends within a second in which nothing happens.
+//! Every peer has a process of its own, a new one in each round, in which nothing else has been
+//! done before. The memory of a child is the slope from the smallest size to the largest, resident
+//! memory at both: the loop itself is not in it, nor the text of the command, which all children
+//! share. A wake-up is a sleep of any thread that ends within a second in which nothing happens.
 
 #[expect(dead_code, reason = "shared with benches that measure other things")]
 mod common;
@@ -47,11 +48,17 @@ impl Args {
     fn sizes(&self) -> Result<Vec<usize>, Fail> {
         let mut sizes = self.sizes.clone();
         if sizes.is_empty() {
-            sizes = self.options.size(vec![50, 100, 200], vec![1000, 2000, 4000]);
+            sizes = self
+                .options
+                .size(vec![50, 100, 200], vec![1000, 2000, 4000]);
         }
         sizes.retain(|size| *size <= room());
         if sizes.len() < 2 || !sizes.is_sorted_by(|a, b| a < b) {
-            return Err(format!("two sizes are needed at least, rising, of no more than {} (the descriptors)", room()).into());
+            return Err(format!(
+                "two sizes are needed at least, rising, of no more than {} (the descriptors)",
+                room()
+            )
+            .into());
         }
         Ok(sizes)
     }
@@ -89,12 +96,18 @@ fn run(args: &Args) -> Result<(), Fail> {
             Scenario::Silent => "have written nothing",
             Scenario::Wrote => "have written a line to both streams",
         };
-        let title = format!("{}: {sizes:?} children that {what} ({rounds} rounds)", scenario.name());
+        let title = format!(
+            "{}: {sizes:?} children that {what} ({rounds} rounds)",
+            scenario.name()
+        );
         let mut table = Table::new(scenario.name(), title, &peers);
         for number in 0..rounds {
             for place in 0..peers.len() {
                 let (peer, began) = (peers[(place + number) % peers.len()], now());
-                table.push(&peer, round(peer, scenario, &sizes, args.options.size(200, 1000))?);
+                table.push(
+                    &peer,
+                    round(peer, scenario, &sizes, args.options.size(200, 1000))?,
+                );
                 told(&format!("{peer}, {}", scenario.name()), began);
             }
         }
@@ -116,22 +129,34 @@ fn run(args: &Args) -> Result<(), Fail> {
     results.write()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "far more digits than a measurement has")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "far more digits than a measurement has"
+)]
 fn round(peer: Kind, scenario: Scenario, sizes: &[usize], ms: u64) -> Result<Round, Fail> {
     let mut process = Process::new(peer)?;
     // Whatever is made by the first children only.
-    process.ask(Order::Burst { count: 20, flight: 8 })?;
+    process.ask(Order::Burst {
+        count: 20,
+        flight: 8,
+    })?;
     let empty = process.ask(Order::Look { ms: 1 })?;
     let mut found = Vec::new();
     let mut there = 0;
     for size in sizes {
-        process.ask(Order::Grow { count: size - there, wrote: scenario == Scenario::Wrote })?;
+        process.ask(Order::Grow {
+            count: size - there,
+            wrote: scenario == Scenario::Wrote,
+        })?;
         there = *size;
         found.push(process.ask(Order::Look { ms })?);
     }
     process.end()?;
     let middle = found[sizes.len() / 2];
-    let (first, last) = (found[0].resident as f64, found[sizes.len() - 1].resident as f64);
+    let (first, last) = (
+        found[0].resident as f64,
+        found[sizes.len() - 1].resident as f64,
+    );
     let slope = (last - first) / (there - sizes[0]) as f64;
     Ok(Round::new()
         .number(CHILD, slope)
@@ -143,14 +168,25 @@ fn round(peer: Kind, scenario: Scenario, sizes: &[usize], ms: u64) -> Result<Rou
         .share(CPU, middle.cpu * 1000, ms))
 }
 
-/// What is aimed at, and whether it was reached in this run. `silent` is what the one of that name has found before.
+/// What is aimed at, and whether it was reached in this run. `silent` is what the one of that name
+/// has found before.
 fn targets(scenario: Scenario, table: &Table<Kind>, silent: Option<f64>, results: &mut Results) {
     let median = |measure| table.median(&Kind::Lastwords, Figure::Number(measure));
     match scenario {
-        Scenario::Silent => results.target("L7, bytes per idle child", median(CHILD), Bound::AtMost(512.0)),
+        Scenario::Silent => results.target(
+            "L7, bytes per idle child",
+            median(CHILD),
+            Bound::AtMost(512.0),
+        ),
         Scenario::Wrote => {
-            let more = median(CHILD).zip(silent).map(|(wrote, silent)| (wrote - silent) / 2.0);
-            results.target("L7, bytes per stream with a line", more, Bound::AtMost(4096.0));
+            let more = median(CHILD)
+                .zip(silent)
+                .map(|(wrote, silent)| (wrote - silent) / 2.0);
+            results.target(
+                "L7, bytes per stream with a line",
+                more,
+                Bound::AtMost(4096.0),
+            );
         }
     }
     results.target("L7, threads", median(THREADS), Bound::AtMost(1.0));

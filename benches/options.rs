@@ -1,5 +1,5 @@
-//! What the options of a host are worth that change how bytes come: the capacity of a pipe, a socket instead of a pipe, and how much
-//! is read in a turn.
+//! What the options of a host are worth that change how bytes come: the capacity of a pipe, a
+//! socket instead of a pipe, and how much is read in a turn.
 //!
 //! ```text
 //! cargo bench --bench options                   # some minutes
@@ -7,8 +7,9 @@
 //! cargo bench --bench options -- --only one-large,latency --peers pipe,socket --rounds 20 --plots .
 //! ```
 //!
-//! Those who are measured are the library itself, once with each option. The children are dd(1), which writes zeros to its stdout; of
-//! each stream the newest 2 MiB are kept. For the latency it is a child that ends with its first word, the time at which it was said.
+//! Those who are measured are the library itself, once with each option. The children are dd(1),
+//! which writes zeros to its stdout; of each stream the newest 2 MiB are kept. For the latency it
+//! is a child that ends with its first word, the time at which it was said.
 
 #[expect(dead_code, reason = "shared with benches that measure other things")]
 mod common;
@@ -113,10 +114,15 @@ fn run(args: &Args) -> Result<(), Fail> {
     for scene in args.options.situations() {
         let n = match scene {
             Scene::Latency => args.options.n(20, 300),
-            Scene::OneLarge | Scene::OneSmall | Scene::SixteenLarge | Scene::SixteenSmall => args.options.n(32, 1024),
+            Scene::OneLarge | Scene::OneSmall | Scene::SixteenLarge | Scene::SixteenSmall => {
+                args.options.n(32, 1024)
+            }
         };
         let mut table = Table::new(scene.name(), title(scene, rounds, n), &ways);
-        let mut reactors = ways.iter().map(|way| Ok(way.builder().build()?)).collect::<Result<Vec<Reactor>, Fail>>()?;
+        let mut reactors = ways
+            .iter()
+            .map(|way| Ok(way.builder().build()?))
+            .collect::<Result<Vec<Reactor>, Fail>>()?;
         for number in 0..rounds {
             for place in 0..ways.len() {
                 let at = (place + number) % ways.len();
@@ -136,9 +142,15 @@ fn title(scene: Scene, rounds: usize, n: usize) -> String {
     match scene {
         Scene::OneLarge => format!("one child, 64 KiB in a write ({rounds} rounds of {n} MiB)"),
         Scene::OneSmall => format!("one child, 4 KiB in a write ({rounds} rounds of {n} MiB)"),
-        Scene::SixteenLarge => format!("16 children, 64 KiB in a write ({rounds} rounds of {n} MiB)"),
-        Scene::SixteenSmall => format!("16 children, 4 KiB in a write ({rounds} rounds of {n} MiB)"),
-        Scene::Latency => format!("from a quiet child's last act to its verdict ({rounds} rounds of {n})"),
+        Scene::SixteenLarge => {
+            format!("16 children, 64 KiB in a write ({rounds} rounds of {n} MiB)")
+        }
+        Scene::SixteenSmall => {
+            format!("16 children, 4 KiB in a write ({rounds} rounds of {n} MiB)")
+        }
+        Scene::Latency => {
+            format!("from a quiet child's last act to its verdict ({rounds} rounds of {n})")
+        }
     }
 }
 
@@ -173,11 +185,21 @@ fn round(reactor: &mut Reactor, way: Way, scene: Scene, n: usize) -> Result<Roun
 }
 
 /// So many MiB in all, of so many children.
-fn bytes(reactor: &mut Reactor, way: Way, children: usize, kib: usize, mib: usize) -> Result<Round, Fail> {
+fn bytes(
+    reactor: &mut Reactor,
+    way: Way,
+    children: usize,
+    kib: usize,
+    mib: usize,
+) -> Result<Round, Fail> {
     let writes = (mib << 10) / kib / children;
     let wanted = (writes * kib) << 10;
     let mut command = Command::new("dd");
-    command.arg("if=/dev/zero").arg(format!("bs={kib}k")).arg(format!("count={writes}")).arg("status=none");
+    command
+        .arg("if=/dev/zero")
+        .arg(format!("bs={kib}k"))
+        .arg(format!("count={writes}"))
+        .arg("status=none");
     command.stdout(way.capture()).stderr(Output::Null);
     let (before, began) = (cpu(), now());
     for _ in 0..children {
@@ -188,13 +210,19 @@ fn bytes(reactor: &mut Reactor, way: Way, children: usize, kib: usize, mib: usiz
         if let Event::Closed { report, .. } = event {
             let stdout = report.stdout.ok_or("not captured")?;
             if report.outcome != Some(Outcome::Succeeded) || stdout.bytes != wanted as u64 {
-                return Err(format!("{:?} after {} of {wanted} bytes", report.outcome, stdout.bytes).into());
+                return Err(format!(
+                    "{:?} after {} of {wanted} bytes",
+                    report.outcome, stdout.bytes
+                )
+                .into());
             }
             capacity = stdout.capacity;
         }
     }
     let total = (wanted * children) as u64;
-    let round = Round::new().share(RATE, total, now() - began).share(CPU, cpu() - before, total);
+    let round = Round::new()
+        .share(RATE, total, now() - began)
+        .share(CPU, cpu() - before, total);
     Ok(match capacity {
         Some(capacity) => round.number(CAPACITY, f64::from(capacity)),
         None => round,
@@ -213,8 +241,13 @@ fn latency(reactor: &mut Reactor, way: Way, count: usize) -> Result<Round, Fail>
             match event {
                 Event::Drained { .. } => at = Some(now()),
                 Event::Closed { .. } => {
-                    let said = reactor.take(generation, Stream::Stdout).ok_or("not captured")?.to_vec();
-                    let said = u64::from_ne_bytes(said.try_into().map_err(|_| "it has said something else")?);
+                    let said = reactor
+                        .take(generation, Stream::Stdout)
+                        .ok_or("not captured")?
+                        .to_vec();
+                    let said = u64::from_ne_bytes(
+                        said.try_into().map_err(|_| "it has said something else")?,
+                    );
                     samples.push(at.ok_or("closed without a verdict")?.saturating_sub(said));
                 }
                 _ => {}

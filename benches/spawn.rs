@@ -1,4 +1,5 @@
-//! How many children are started and closed in a second, and how long the caller stands still for a start.
+//! How many children are started and closed in a second, and how long the caller stands still for a
+//! start.
 //!
 //! ```text
 //! cargo bench --bench spawn                     # some minutes
@@ -7,10 +8,12 @@
 //! strace -f -o calls target/release/deps/spawn-* --strace-one 110
 //! ```
 //!
-//! A child says nothing; it is closed when both pipes are at their end and its status is collected. Every peer is measured in
-//! every round, one after the other, each round beginning with another one. What is printed is the median over the rounds of each
-//! round's figure, and a ratio is the median of the ratios within the rounds. `--host-mib N` is the memory that the second host has
-//! touched. The third has many descriptors, and has made children while it came by them (`--sudden`: none, since there were few).
+//! A child says nothing; it is closed when both pipes are at their end and its status is collected.
+//! Every peer is measured in every round, one after the other, each round beginning with another
+//! one. What is printed is the median over the rounds of each round's figure, and a ratio is the
+//! median of the ratios within the rounds. `--host-mib N` is the memory that the second host has
+//! touched. The third has many descriptors, and has made children while it came by them
+//! (`--sudden`: none, since there were few).
 
 #[expect(dead_code, reason = "shared with benches that measure other things")]
 mod common;
@@ -18,8 +21,13 @@ mod common;
 mod peers;
 #[path = "spawn/raw.rs"]
 mod raw;
-/// The instruction that makes a system call, and a clone whose child does not return: as the library has them.
-#[expect(dead_code, unused_imports, reason = "clone(2) is not measured, and its tests are not run here")]
+/// The instruction that makes a system call, and a clone whose child does not return: as the
+/// library has them.
+#[expect(
+    dead_code,
+    unused_imports,
+    reason = "clone(2) is not measured, and its tests are not run here"
+)]
 #[path = "../src/kernel/linux/spawn/syscall.rs"]
 mod syscall;
 /// What `syscall` needs of the library.
@@ -91,7 +99,8 @@ struct Args {
     /// The host with many descriptors has made no children since it had few
     #[arg(long)]
     sudden: bool,
-    /// Starts and closes so many by the first peer, and does nothing else: to be looked at with strace
+    /// Starts and closes so many by the first peer, and does nothing else: to be looked at with
+    /// strace
     #[arg(long, value_name = "N")]
     strace_one: Option<usize>,
 }
@@ -106,7 +115,11 @@ impl Args {
     }
 
     fn programs(&self) -> Vec<Program> {
-        if self.children.is_empty() { vec![Program::Sh, Program::Tiny] } else { self.children.clone() }
+        if self.children.is_empty() {
+            vec![Program::Sh, Program::Tiny]
+        } else {
+            self.children.clone()
+        }
     }
 }
 
@@ -135,15 +148,23 @@ fn round(starter: &mut dyn Starter, count: usize, flight: usize) -> Result<Round
         live -= starter.settle()?;
     }
     let (wall, cpu) = (now() - before, cpu() - cpu_before);
-    Ok(Round::new().samples(STILL, still)?.share(WALL, wall, count as u64).share(CPU, cpu, count as u64))
+    Ok(Round::new()
+        .samples(STILL, still)?
+        .share(WALL, wall, count as u64)
+        .share(CPU, cpu, count as u64))
 }
 
 fn columns() -> Vec<Column<Peer>> {
     // A rate is the inverse of the time.
-    let rate =
-        |head: &str, to: Peer| Column::new(head, move |table: &Table<Peer>, peer| times(table.ratio(&to, peer, Figure::Number(WALL))));
+    let rate = |head: &str, to: Peer| {
+        Column::new(head, move |table: &Table<Peer>, peer| {
+            times(table.ratio(&to, peer, Figure::Number(WALL)))
+        })
+    };
     let per_second = |table: &Table<Peer>, peer: &Peer| {
-        table.median(peer, Figure::Number(WALL)).map_or_else(|| "-".into(), |ns| format!("{:.0}", 1e9 / ns))
+        table
+            .median(peer, Figure::Number(WALL))
+            .map_or_else(|| "-".into(), |ns| format!("{:.0}", 1e9 / ns))
     };
     vec![
         Column::median("stands still p50", still(50.0)),
@@ -158,19 +179,45 @@ fn columns() -> Vec<Column<Peer>> {
 }
 
 /// What is aimed at, and whether it was reached in this run.
-fn targets(program: Program, host: Host, flight: usize, table: &Table<Peer>, results: &mut Results) {
-    let us = |percent| table.median(&Peer::Lastwords, still(percent)).map(|ns| ns / 1e3);
+fn targets(
+    program: Program,
+    host: Host,
+    flight: usize,
+    table: &Table<Peer>,
+    results: &mut Results,
+) {
+    let us = |percent| {
+        table
+            .median(&Peer::Lastwords, still(percent))
+            .map(|ns| ns / 1e3)
+    };
     let rate = |to| table.ratio(&to, &Peer::Lastwords, Figure::Number(WALL));
     if program == Program::Sh && flight == 1 {
-        results.target("L6, stands still for sh, p50 in µs", us(50.0), Bound::AtMost(25.0));
+        results.target(
+            "L6, stands still for sh, p50 in µs",
+            us(50.0),
+            Bound::AtMost(25.0),
+        );
     }
-    results.target("L6, rate to the raw loop", rate(Peer::RawClone3), Bound::AtLeast(0.85));
+    results.target(
+        "L6, rate to the raw loop",
+        rate(Peer::RawClone3),
+        Bound::AtLeast(0.85),
+    );
     let cpu = table.ratio(&Peer::Lastwords, &Peer::RawClone3, Figure::Number(CPU));
     results.target("L6, CPU to the raw loop", cpu, Bound::AtMost(1.15));
     if host == Host::Small && program == Program::Tiny {
         match flight {
-            1 => results.target("L6, rate to std, one at a time", rate(Peer::Std), Bound::AtLeast(1.25)),
-            8 => results.target("L6, rate to std, 8 in flight", rate(Peer::Std), Bound::AtLeast(2.0)),
+            1 => results.target(
+                "L6, rate to std, one at a time",
+                rate(Peer::Std),
+                Bound::AtLeast(1.25),
+            ),
+            8 => results.target(
+                "L6, rate to std, 8 in flight",
+                rate(Peer::Std),
+                Bound::AtLeast(2.0),
+            ),
             _ => {}
         }
     }
@@ -179,12 +226,18 @@ fn targets(program: Program, host: Host, flight: usize, table: &Table<Peer>, res
 /// A peer with its loop, ready.
 type Ready = (Peer, Box<dyn Starter>);
 
-fn measure(mut table: Table<Peer>, ready: &mut [Ready], args: &Args, flight: usize) -> Result<Table<Peer>, Fail> {
+fn measure(
+    mut table: Table<Peer>,
+    ready: &mut [Ready],
+    args: &Args,
+    flight: usize,
+) -> Result<Table<Peer>, Fail> {
     let peers = ready.len();
     for number in 0..args.rounds() {
         for place in 0..peers {
             let (peer, starter) = &mut ready[(place + number) % peers];
-            let done = round(starter.as_mut(), args.count(), flight).map_err(|error| format!("{peer}: {error}"))?;
+            let done = round(starter.as_mut(), args.count(), flight)
+                .map_err(|error| format!("{peer}: {error}"))?;
             table.push(peer, done);
         }
     }
@@ -221,7 +274,9 @@ impl Ballast {
             }
             Host::Descriptors => {
                 let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-                let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
+                let limit = limit
+                    .and_then(|limit| usize::try_from(limit).ok())
+                    .unwrap_or(usize::MAX);
                 let count = DESCRIPTORS.min(limit.saturating_sub(SPARE));
                 if !args.sudden {
                     ballast.open(GROWN.min(count))?;
@@ -259,16 +314,29 @@ fn run(args: &Args) -> Result<(), Fail> {
     let mut results = Results::new("spawn", &args.options)?;
     for program in args.programs() {
         let line = program.line()?;
-        let ready: Result<Vec<Ready>, Fail> = peers.iter().map(|peer| Ok((*peer, peer.starter(&line)?))).collect();
+        let ready: Result<Vec<Ready>, Fail> = peers
+            .iter()
+            .map(|peer| Ok((*peer, peer.starter(&line)?)))
+            .collect();
         let mut ready = ready?;
         for host in args.options.situations() {
             let (ballast, what) = Ballast::new(host, &mut ready, args)?;
             for flight in &args.in_flight {
                 let (program_name, rounds, count) = (program.name(), args.rounds(), args.count());
-                let title = format!("{program_name} in {what}, {flight} in flight ({rounds} rounds of {count})");
-                let table = Table::new(format!("{program_name}-{}-{flight}", host.name()), title, &peers);
+                let title = format!(
+                    "{program_name} in {what}, {flight} in flight ({rounds} rounds of {count})"
+                );
+                let table = Table::new(
+                    format!("{program_name}-{}-{flight}", host.name()),
+                    title,
+                    &peers,
+                );
                 let table = measure(table, &mut ready, args, *flight)?;
-                results.table(&table, &columns(), &[Peer::RawClone3, Peer::Std, Peer::TokioCt]);
+                results.table(
+                    &table,
+                    &columns(),
+                    &[Peer::RawClone3, Peer::Std, Peer::TokioCt],
+                );
                 results.plot(&table, STILL)?;
                 targets(program, host, *flight, &table, &mut results);
             }

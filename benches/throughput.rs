@@ -1,4 +1,5 @@
-//! How fast bytes are taken from children that write as fast as they can, and what it costs the host.
+//! How fast bytes are taken from children that write as fast as they can, and what it costs the
+//! host.
 //!
 //! ```text
 //! cargo bench --bench throughput                     # about a quarter of an hour
@@ -6,9 +7,10 @@
 //! cargo bench --bench throughput -- --only sixteen-large --peers lastwords,raw-epoll,raw-prio,raw-32
 //! ```
 //!
-//! Every peer reads both pipes of every child to their end and keeps the newest 2 MiB of each stream. The peers are taken in turn in
-//! each round; a ratio is the median of the ratios within the rounds. Where strace and valgrind are there, the system calls and the
-//! instructions of each peer are counted apart, in two runs of different lengths.
+//! Every peer reads both pipes of every child to their end and keeps the newest 2 MiB of each
+//! stream. The peers are taken in turn in each round; a ratio is the median of the ratios within
+//! the rounds. Where strace and valgrind are there, the system calls and the instructions of each
+//! peer are counted apart, in two runs of different lengths.
 
 #[expect(dead_code, reason = "shared with benches that measure other things")]
 mod common;
@@ -54,7 +56,10 @@ impl Scene {
             Scene::OneLarge | Scene::SixteenLarge => Role::Bulk(each),
             Scene::OneSmall | Scene::SixteenSmall => Role::Fine(each),
         };
-        Work { role, children: self.children() }
+        Work {
+            role,
+            children: self.children(),
+        }
     }
 
     fn title(self, rounds: usize, mib: u64) -> String {
@@ -92,7 +97,11 @@ fn main() -> Result<(), Fail> {
     raise_descriptor_limit()?;
     if let [peer, scene, mib, child] = &args.play[..] {
         made_by_another(child.into());
-        return play(Peer::from_str(peer, true)?, Scene::from_str(scene, true)?, mib.parse()?);
+        return play(
+            Peer::from_str(peer, true)?,
+            Scene::from_str(scene, true)?,
+            mib.parse()?,
+        );
     }
     let done = run(&args);
     unmake()?;
@@ -107,22 +116,36 @@ fn play(peer: Peer, scene: Scene, mib: u64) -> Result<(), Fail> {
 fn run(args: &Args) -> Result<(), Fail> {
     let peers = args.options.peers(Peer::by_default);
     let mut results = Results::new("throughput", &args.options)?;
-    let (mut hosts, rounds, mib) = (Hosts::default(), args.options.rounds(1, 15), args.options.n(32, 512) as u64);
+    let (mut hosts, rounds, mib) = (
+        Hosts::default(),
+        args.options.rounds(1, 15),
+        args.options.n(32, 512) as u64,
+    );
     for scene in args.options.situations() {
         let mut table = Table::new(scene.name(), scene.title(rounds, mib), &peers);
         for round in 0..rounds {
             for place in 0..peers.len() {
                 let peer = peers[(place + round) % peers.len()];
                 let (cpu_before, before) = (cpu(), now());
-                let bytes = hosts.round(peer, &scene.work(mib)).map_err(|error| format!("{peer} in {}: {error}", scene.name()))?;
-                let mut done = Round::new().share(CPU, cpu() - cpu_before, bytes).share(RATE, bytes, now() - before);
+                let bytes = hosts
+                    .round(peer, &scene.work(mib))
+                    .map_err(|error| format!("{peer} in {}: {error}", scene.name()))?;
+                let mut done = Round::new().share(CPU, cpu() - cpu_before, bytes).share(
+                    RATE,
+                    bytes,
+                    now() - before,
+                );
                 if round == 0 {
                     done = counted(done, peer, scene, args.options.small)?;
                 }
                 table.push(&peer, done);
             }
         }
-        results.table(&table, &columns(), &[Peer::RawEpoll, Peer::RawPrio, Peer::Raw32, Peer::Lastwords]);
+        results.table(
+            &table,
+            &columns(),
+            &[Peer::RawEpoll, Peer::RawPrio, Peer::Raw32, Peer::Lastwords],
+        );
         targets(scene, &table, &mut results);
     }
     results.write()
@@ -131,15 +154,28 @@ fn run(args: &Args) -> Result<(), Fail> {
 /// The same for all rounds of a peer, and for all of a size of writes that a reader does not see.
 fn counted(mut round: Round, peer: Peer, scene: Scene, small: bool) -> Result<Round, Fail> {
     let is_large = matches!(scene, Scene::OneLarge | Scene::SixteenLarge);
-    if !is_large || (small && !matches!(peer, Peer::Lastwords | Peer::LastwordsUring | Peer::RawPrio)) {
+    if !is_large
+        || (small && !matches!(peer, Peer::Lastwords | Peer::LastwordsUring | Peer::RawPrio))
+    {
         return Ok(round);
     }
     // The shorter run has filled what is kept of each stream.
     let [short, long] = [3, 7].map(|mib| (mib * scene.children() as u64).to_string());
     let child = program()?.display().to_string();
-    let line = |mib: String| ["--play".into(), peer.name(), scene.name(), mib, child.clone()];
+    let line = |mib: String| {
+        [
+            "--play".into(),
+            peer.name(),
+            scene.name(),
+            mib,
+            child.clone(),
+        ]
+    };
     let (short, long) = (line(short), line(long));
-    if let Some(calls) = slope(system_calls(&short, Whose::AllThreads)?, system_calls(&long, Whose::AllThreads)?) {
+    if let Some(calls) = slope(
+        system_calls(&short, Whose::AllThreads)?,
+        system_calls(&long, Whose::AllThreads)?,
+    ) {
         round = round.number(CALLS, calls);
     }
     // valgrind knows nothing of io_uring.
@@ -169,14 +205,29 @@ fn columns() -> Vec<Column<Peer>> {
 fn targets(scene: Scene, table: &Table<Peer>, results: &mut Results) {
     let ratio = |of, to| table.ratio(&of, &to, Figure::Number(CPU));
     let raw = [Peer::RawEpoll, Peer::RawPrio, Peer::Raw32];
-    let worst = raw.into_iter().filter_map(|to| ratio(Peer::Lastwords, to)).max_by(f64::total_cmp);
+    let worst = raw
+        .into_iter()
+        .filter_map(|to| ratio(Peer::Lastwords, to))
+        .max_by(f64::total_cmp);
     results.target("L4, CPU to the best raw loop", worst, Bound::AtMost(1.10));
     for peer in [Peer::TokioCt, Peer::AsyncProcess] {
-        results.target(format!("L4, CPU to {peer}"), ratio(Peer::Lastwords, peer), Bound::AtMost(1.0));
+        results.target(
+            format!("L4, CPU to {peer}"),
+            ratio(Peer::Lastwords, peer),
+            Bound::AtMost(1.0),
+        );
     }
-    results.target("L11, CPU on io_uring to epoll", ratio(Peer::LastwordsUring, Peer::Lastwords), Bound::AtMost(1.0));
+    results.target(
+        "L11, CPU on io_uring to epoll",
+        ratio(Peer::LastwordsUring, Peer::Lastwords),
+        Bound::AtMost(1.0),
+    );
     if scene == Scene::SixteenLarge {
         let calls = table.median(&Peer::LastwordsUring, Figure::Number(CALLS));
-        results.target("L11, system calls per MiB on io_uring", calls, Bound::AtMost(4.0));
+        results.target(
+            "L11, system calls per MiB on io_uring",
+            calls,
+            Bound::AtMost(4.0),
+        );
     }
 }

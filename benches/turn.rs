@@ -6,9 +6,10 @@
 //! cargo bench --bench turn -- --only mixed --json turn.json --plots .
 //! ```
 //!
-//! 200 children write as fast as they can. In `bytes` that is all; in `mixed` quiet children come and go beside them, and others that
-//! leave a process behind, so that exits, verdicts, reports and scans of /proc fall into the turns. Only [`Reactor::turn`] is
-//! measured: what the host asks for (starting a child, an event with its report) is not the turn's.
+//! 200 children write as fast as they can. In `bytes` that is all; in `mixed` quiet children come
+//! and go beside them, and others that leave a process behind, so that exits, verdicts, reports and
+//! scans of /proc fall into the turns. Only [`Reactor::turn`] is measured: what the host asks for
+//! (starting a child, an event with its report) is not the turn's.
 #![expect(unsafe_code, reason = "a counting allocator is an unsafe trait")]
 
 #[path = "turn/allocations.rs"]
@@ -25,7 +26,9 @@ use common::options::{Choice, Options};
 use common::peers::has_uring;
 use common::results::{Bound, Results};
 use common::{Fail, raise_descriptor_limit, thread_cpu};
-use lastwords::{BackendChoice, BackgroundPolicy, Command, DrainPolicy, Event, Generation, Reactor, Stdin};
+use lastwords::{
+    BackendChoice, BackgroundPolicy, Command, DrainPolicy, Event, Generation, Reactor, Stdin,
+};
 use std::time::Duration;
 
 /// What happens in the turns.
@@ -94,17 +97,23 @@ fn main() -> Result<(), Fail> {
 }
 
 fn run(args: &Args) -> Result<(), Fail> {
-    let hosts = args.options.peers(|host| host != Host::LastwordsUring || has_uring());
+    let hosts = args
+        .options
+        .peers(|host| host != Host::LastwordsUring || has_uring());
     let mut results = Results::new("turn", &args.options)?;
     let (rounds, turns) = (args.options.rounds(1, 5), args.options.n(300, 5_000));
     let noisy = args.noisy.unwrap_or(args.options.size(40, 200));
     for scene in args.options.situations() {
-        let title = format!("{}: {noisy} noisy children ({rounds} rounds of {turns} turns)", scene.name());
+        let title = format!(
+            "{}: {noisy} noisy children ({rounds} rounds of {turns} turns)",
+            scene.name()
+        );
         let mut table = Table::new(scene.name(), title, &hosts);
         for round in 0..rounds {
             for place in 0..hosts.len() {
                 let host = hosts[(place + round) % hosts.len()];
-                let mut measured = Turns::new(host, scene, noisy, args.reads)?.measure(turns, args.options.small)?;
+                let mut measured = Turns::new(host, scene, noisy, args.reads)?
+                    .measure(turns, args.options.small)?;
                 if round == 0
                     && let Some(calls) = calls_per_child(host)?
                 {
@@ -123,7 +132,13 @@ fn run(args: &Args) -> Result<(), Fail> {
 fn columns() -> Vec<Column<Host>> {
     let all = |percent: f64| {
         #[expect(clippy::cast_precision_loss, reason = "shown with four digits")]
-        move |table: &Table<Host>, host: &Host| TURN.unit.show(table.all(host, TURN).map(|all| all.value_at_percentile(percent) as f64))
+        move |table: &Table<Host>, host: &Host| {
+            TURN.unit.show(
+                table
+                    .all(host, TURN)
+                    .map(|all| all.value_at_percentile(percent) as f64),
+            )
+        }
     };
     vec![
         Column::new("turn p50", all(50.0)),
@@ -143,11 +158,21 @@ fn columns() -> Vec<Column<Host>> {
 fn targets(scene: Scene, table: &Table<Host>, results: &mut Results) {
     for host in table.peers().copied().collect::<Vec<_>>() {
         #[expect(clippy::cast_precision_loss, reason = "shown with four digits")]
-        let slow = table.all(&host, TURN).map(|all| all.value_at_percentile(99.9) as f64 / 1e6);
-        results.target(format!("L8, p99.9 of a turn's CPU in ms, {host}, {}", scene.name()), slow, Bound::AtMost(1.0));
+        let slow = table
+            .all(&host, TURN)
+            .map(|all| all.value_at_percentile(99.9) as f64 / 1e6);
+        results.target(
+            format!("L8, p99.9 of a turn's CPU in ms, {host}, {}", scene.name()),
+            slow,
+            Bound::AtMost(1.0),
+        );
         if scene == Scene::Bytes {
             let each = table.median(&host, Figure::Number(EACH));
-            results.target(format!("L8, allocations per turn of bytes, {host}"), each, Bound::AtMost(0.0));
+            results.target(
+                format!("L8, allocations per turn of bytes, {host}"),
+                each,
+                Bound::AtMost(0.0),
+            );
         }
     }
 }
@@ -167,7 +192,11 @@ impl Turns {
         if let Some(reads) = reads {
             builder.reads_per_turn(reads);
         }
-        let mut this = Turns { reactor: builder.build()?, noisy: Vec::new(), passing: Vec::new() };
+        let mut this = Turns {
+            reactor: builder.build()?,
+            noisy: Vec::new(),
+            passing: Vec::new(),
+        };
         let gate = Gate::new()?;
         for _ in 0..noisy {
             let mut command = Command::from(&Role::Noisy.command()?);
@@ -189,9 +218,14 @@ impl Turns {
         for _ in 0..warm_up {
             self.turn()?;
         }
-        let (mut spent, mut allocated, mut read) = (Vec::with_capacity(turns), Vec::with_capacity(turns), Vec::with_capacity(turns));
+        let (mut spent, mut allocated, mut read) = (
+            Vec::with_capacity(turns),
+            Vec::with_capacity(turns),
+            Vec::with_capacity(turns),
+        );
         for _ in 0..turns {
-            let (bytes, allocations_before, before) = (self.reactor.stats().bytes, allocations(), thread_cpu());
+            let (bytes, allocations_before, before) =
+                (self.reactor.stats().bytes, allocations(), thread_cpu());
             let _more = self.reactor.turn(Some(Duration::from_millis(1)))?;
             spent.push(thread_cpu() - before);
             allocated.push(allocations() - allocations_before);
@@ -199,9 +233,18 @@ impl Turns {
             self.serve()?;
         }
         self.end()?;
-        let (cpu, bytes, calls) = (spent.iter().sum(), read.iter().sum(), allocated.iter().sum());
-        let round = Round::new().samples(TURN, spent)?.samples(ALLOCATIONS, allocated)?.samples(BYTES, read)?;
-        Ok(round.share(CPU, cpu, bytes).share(EACH, calls, turns as u64))
+        let (cpu, bytes, calls) = (
+            spent.iter().sum(),
+            read.iter().sum(),
+            allocated.iter().sum(),
+        );
+        let round = Round::new()
+            .samples(TURN, spent)?
+            .samples(ALLOCATIONS, allocated)?
+            .samples(BYTES, read)?;
+        Ok(round
+            .share(CPU, cpu, bytes)
+            .share(EACH, calls, turns as u64))
     }
 
     fn turn(&mut self) -> Result<(), Fail> {
@@ -228,7 +271,11 @@ impl Turns {
     }
 
     fn end(&mut self) -> Result<(), Fail> {
-        for generation in self.noisy.iter().chain(self.passing.iter().map(|(generation, _)| generation)) {
+        for generation in self
+            .noisy
+            .iter()
+            .chain(self.passing.iter().map(|(generation, _)| generation))
+        {
             self.reactor.kill(*generation);
         }
         while self.reactor.wait_event(None)?.is_some() {}
@@ -245,12 +292,16 @@ fn builder(host: Host) -> lastwords::Builder {
     builder
 }
 
-/// Eight quiet ones, four that leave work behind which is waited for, and four whose pipes are held beyond the bound, so that the
-/// holder is looked for.
+/// Eight quiet ones, four that leave work behind which is waited for, and four whose pipes are held
+/// beyond the bound, so that the holder is looked for.
 fn passing() -> Result<Vec<Command>, Fail> {
     let mut all = Vec::new();
     for number in 0..16 {
-        let role = if number < 8 { Role::Quiet } else { Role::Leaver(60) };
+        let role = if number < 8 {
+            Role::Quiet
+        } else {
+            Role::Leaver(60)
+        };
         let mut command = Command::from(&role.command()?);
         command.stdin(Stdin::Null);
         if number >= 12 {
@@ -278,6 +329,16 @@ fn quiet(host: Host, count: u64) -> Result<(), Fail> {
 
 fn calls_per_child(host: Host) -> Result<Option<f64>, Fail> {
     let child = program()?.display().to_string();
-    let run = |count: u64| system_calls(&["--play".into(), host.name(), count.to_string(), child.clone()], Whose::FirstThread);
+    let run = |count: u64| {
+        system_calls(
+            &[
+                "--play".into(),
+                host.name(),
+                count.to_string(),
+                child.clone(),
+            ],
+            Whose::FirstThread,
+        )
+    };
     Ok(slope(run(20)?, run(60)?))
 }

@@ -1,4 +1,5 @@
-//! The timer wheel beside what one would take from the standard library: a heap with lazy deletion, and a sorted map.
+//! The timer wheel beside what one would take from the standard library: a heap with lazy deletion,
+//! and a sorted map.
 //!
 //! ```text
 //! cargo bench --bench wheel                     # about two minutes
@@ -6,9 +7,10 @@
 //! cargo bench --bench wheel -- --n 1000000 --rounds 30 --json wheel.json
 //! ```
 //!
-//! Every peer does the same with the same deadlines: it arms so many timers, takes one out and arms it again for another time, tells
-//! the next deadline, and lets all of them expire. The peers are taken in turn in each round; times are CPU times, and those of one
-//! timer. What is told of a ratio is the median of the ratios within the rounds.
+//! Every peer does the same with the same deadlines: it arms so many timers, takes one out and arms
+//! it again for another time, tells the next deadline, and lets all of them expire. The peers are
+//! taken in turn in each round; times are CPU times, and those of one timer. What is told of a
+//! ratio is the median of the ratios within the rounds.
 
 #[expect(dead_code, reason = "shared with benches that measure other things")]
 mod common;
@@ -119,7 +121,11 @@ fn main() -> Result<(), Fail> {
     };
     let mut lines = Vec::new();
     for size in sizes {
-        let mut table = Table::new(format!("timers-{size}"), format!("{size} timers ({rounds} rounds)"), &peers);
+        let mut table = Table::new(
+            format!("timers-{size}"),
+            format!("{size} timers ({rounds} rounds)"),
+            &peers,
+        );
         for round in 0..rounds {
             for place in 0..peers.len() {
                 let peer = peers[(place + round) % peers.len()];
@@ -137,14 +143,28 @@ fn main() -> Result<(), Fail> {
         results.table(&table, &columns(), &[Peer::Heap, Peer::Map]);
         targets(size, &table, &mut results);
         #[expect(clippy::cast_precision_loss, reason = "a size")]
-        lines.extend(peers.iter().map(|peer| (*peer, size as f64, table.median(peer, Figure::Number(Act::AtRandom.measure())))));
+        lines.extend(peers.iter().map(|peer| {
+            (
+                *peer,
+                size as f64,
+                table.median(peer, Figure::Number(Act::AtRandom.measure())),
+            )
+        }));
     }
     let line = |peer: &Peer| {
-        let points = lines.iter().filter(|(of, ..)| of == peer).filter_map(|(_, size, time)| Some((*size, (*time)?)));
+        let points = lines
+            .iter()
+            .filter(|(of, ..)| of == peer)
+            .filter_map(|(_, size, time)| Some((*size, (*time)?)));
         (peer.to_string(), points.collect())
     };
     let all: Vec<_> = peers.iter().map(line).collect();
-    results.plot_sizes("at-random", "cancel and arm at random, over the number of timers", &all, Unit::Nanoseconds)?;
+    results.plot_sizes(
+        "at-random",
+        "cancel and arm at random, over the number of timers",
+        &all,
+        Unit::Nanoseconds,
+    )?;
     results.write()
 }
 
@@ -153,10 +173,14 @@ fn measure<T: Timers>(size: usize, seed: u64) -> Round {
     let mut rng = Rng(seed);
     let first: Vec<u64> = (0..size).map(|_| rng.ahead()).collect();
     // As many as take a measurable time.
-    let ahead: Vec<u64> = (0..size.clamp(20_000, 200_000)).map(|_| rng.ahead()).collect();
+    let ahead: Vec<u64> = (0..size.clamp(20_000, 200_000))
+        .map(|_| rng.ahead())
+        .collect();
     let mut timers = T::with_capacity(size);
     let mut ids = Vec::with_capacity(size);
-    let arm = timed(size, || ids.extend(first.iter().map(|at| timers.arm(*at, 0))));
+    let arm = timed(size, || {
+        ids.extend(first.iter().map(|at| timers.arm(*at, 0)))
+    });
     let in_turn = timed(ahead.len(), || rearm(&mut timers, &mut ids, &ahead));
     rng.shuffle(&mut ids);
     let at_random = timed(ahead.len(), || rearm(&mut timers, &mut ids, &ahead));
@@ -164,7 +188,12 @@ fn measure<T: Timers>(size: usize, seed: u64) -> Round {
     let next = timed(few.len() * ASKED, || next(&mut timers, &mut ids, few));
     let expire = timed(size, || expire(&mut timers));
     let times = [arm, in_turn, at_random, next, expire];
-    let round = Act::ALL.into_iter().zip(times).fold(Round::new(), |round, (act, time)| round.number(act.measure(), time));
+    let round = Act::ALL
+        .into_iter()
+        .zip(times)
+        .fold(Round::new(), |round, (act, time)| {
+            round.number(act.measure(), time)
+        });
     round.number(LIFE, arm + expire)
 }
 
@@ -209,11 +238,28 @@ fn expire<T: Timers>(timers: &mut T) {
 }
 
 fn columns() -> Vec<Column<Peer>> {
-    let each = Act::ALL.map(|act| Column::median(act.measure().name.replace('_', " "), Figure::Number(act.measure())));
+    let each = Act::ALL.map(|act| {
+        Column::median(
+            act.measure().name.replace('_', " "),
+            Figure::Number(act.measure()),
+        )
+    });
     let mut columns: Vec<_> = each.into();
-    columns.push(Column::ratio("at random : heap", Peer::Heap, Figure::Number(Act::AtRandom.measure())));
-    columns.push(Column::ratio(": map", Peer::Map, Figure::Number(Act::AtRandom.measure())));
-    columns.push(Column::ratio("arm and expire : heap", Peer::Heap, Figure::Number(LIFE)));
+    columns.push(Column::ratio(
+        "at random : heap",
+        Peer::Heap,
+        Figure::Number(Act::AtRandom.measure()),
+    ));
+    columns.push(Column::ratio(
+        ": map",
+        Peer::Map,
+        Figure::Number(Act::AtRandom.measure()),
+    ));
+    columns.push(Column::ratio(
+        "arm and expire : heap",
+        Peer::Heap,
+        Figure::Number(LIFE),
+    ));
     columns.push(Column::ratio(": map", Peer::Map, Figure::Number(LIFE)));
     columns
 }
@@ -224,14 +270,26 @@ fn targets(size: usize, table: &Table<Peer>, results: &mut Results) {
     for of in acts {
         let ratio = |to| table.ratio(&Peer::Wheel, &to, Figure::Number(of));
         if size <= 20_000 {
-            results.target(format!("L9, {} to the heap", of.name), ratio(Peer::Heap), Bound::AtMost(1.0));
+            results.target(
+                format!("L9, {} to the heap", of.name),
+                ratio(Peer::Heap),
+                Bound::AtMost(1.0),
+            );
         }
-        results.target(format!("L9, {} to BTreeMap", of.name), ratio(Peer::Map), Bound::AtMost(1.0));
+        results.target(
+            format!("L9, {} to BTreeMap", of.name),
+            ratio(Peer::Map),
+            Bound::AtMost(1.0),
+        );
     }
     if size >= 1_000_000 {
         for act in [Act::InTurn, Act::AtRandom] {
             let found = table.median(&Peer::Wheel, Figure::Number(act.measure()));
-            results.target(format!("L9, {} in ns", act.measure().name), found, Bound::AtMost(50.0));
+            results.target(
+                format!("L9, {} in ns", act.measure().name),
+                found,
+                Bound::AtMost(50.0),
+            );
         }
     }
 }

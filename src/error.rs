@@ -1,12 +1,12 @@
-//! One error type per operation. Each says what was attempted, on what, and the errno, and reads after "failed to".
+//! One error type per operation. Each says what was attempted, on what, and the errno, and reads
+//! after "failed to".
 
 mod errno;
 
 pub use errno::Errno;
 
-use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 /// The step of a spawn that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,11 +67,13 @@ impl fmt::Display for Step {
     }
 }
 
-/// Names and sizes of what is large in an argument list or environment that was too large (never values).
+/// Names and sizes of what is large in an argument list or environment that was too large (never
+/// values).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TooLarge {
-    /// Bytes of all arguments and variables, their NULs and pointers included, as execve(2) counts them.
+    /// Bytes of all arguments and variables, their NULs and pointers included, as execve(2) counts
+    /// them.
     pub total: u64,
     /// The largest ones first, at most five: `argument 3` or a variable's name, and its bytes.
     pub largest: Vec<(String, u64)>,
@@ -84,9 +86,11 @@ impl TooLarge {
     }
 }
 
-/// A child could not be started. Nothing of the attempt is left: no process, descriptor or table entry.
+/// A child could not be started. Nothing of the attempt is left: no process, descriptor or table
+/// entry.
 ///
-/// Displayed, as the other errors here are, by what was attempted: whoever shows it puts `failed to` before it.
+/// Displayed, as the other errors here are, by what was attempted: whoever shows it puts `failed
+/// to` before it.
 #[derive(Clone)]
 pub struct SpawnError(Box<SpawnFault>);
 
@@ -102,7 +106,13 @@ struct SpawnFault {
 impl SpawnError {
     /// A failed step.
     pub fn new(step: Step, errno: Errno) -> SpawnError {
-        SpawnError(Box::new(SpawnFault { step, path: None, errno, note: None, too_large: None }))
+        SpawnError(Box::new(SpawnFault {
+            step,
+            path: None,
+            errno,
+            note: None,
+            too_large: None,
+        }))
     }
 
     /// The path that it is about.
@@ -140,7 +150,11 @@ impl SpawnError {
             }
         }
         fault.note = fault.note.take().map(|note| shown(&note));
-        for (name, _) in fault.too_large.iter_mut().flat_map(|sizes| &mut sizes.largest) {
+        for (name, _) in fault
+            .too_large
+            .iter_mut()
+            .flat_map(|sizes| &mut sizes.largest)
+        {
             *name = shown(name);
         }
         self
@@ -175,9 +189,13 @@ impl SpawnError {
         }
     }
 
-    /// The same may work later: descriptors, memory or processes were short, or the file was being written.
+    /// The same may work later: descriptors, memory or processes were short, or the file was being
+    /// written.
     pub fn is_retryable(&self) -> bool {
-        matches!(self.0.errno.raw(), libc::EMFILE | libc::ENFILE | libc::EAGAIN | libc::ENOMEM | libc::ETXTBSY | libc::EINTR)
+        matches!(
+            self.0.errno.raw(),
+            libc::EMFILE | libc::ENFILE | libc::EAGAIN | libc::ENOMEM | libc::ETXTBSY | libc::EINTR
+        )
     }
 
     /// With E2BIG: how large, and which arguments and variables are the largest.
@@ -419,8 +437,16 @@ pub enum FeedRefusal {
 impl fmt::Display for FeedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.why {
-            FeedRefusal::Closed => write!(f, "feed {} bytes to a stdin that is closed or not ours to write", self.bytes.len()),
-            FeedRefusal::Gone => write!(f, "feed {} bytes to a generation that is closed or not of this loop", self.bytes.len()),
+            FeedRefusal::Closed => write!(
+                f,
+                "feed {} bytes to a stdin that is closed or not ours to write",
+                self.bytes.len()
+            ),
+            FeedRefusal::Gone => write!(
+                f,
+                "feed {} bytes to a generation that is closed or not of this loop",
+                self.bytes.len()
+            ),
         }
     }
 }
@@ -442,9 +468,16 @@ mod tests {
         let error = SpawnError::new(Step::Exec, Errno(libc::E2BIG))
             .at("/bin/true")
             .with_sizes(TooLarge::new(200_000, vec![("BIG".into(), 131_072)]));
-        assert_eq!(error.to_string(), "execute the program \"/bin/true\": Argument list too long (E2BIG): 200000 bytes in all, BIG 131072");
+        assert_eq!(
+            error.to_string(),
+            "execute the program \"/bin/true\": Argument list too long (E2BIG): 200000 bytes in all, BIG 131072"
+        );
         assert!(!error.is_not_found());
         assert!(SpawnError::new(Step::Find, Errno(libc::ENOENT)).is_not_found());
-        assert!(!SpawnError::new(Step::Exec, Errno(libc::ENOENT)).because("the interpreter is missing").is_not_found());
+        assert!(
+            !SpawnError::new(Step::Exec, Errno(libc::ENOENT))
+                .because("the interpreter is missing")
+                .is_not_found()
+        );
     }
 }

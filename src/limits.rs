@@ -6,8 +6,9 @@ use std::time::Duration;
 pub const NOTICES: usize = 1024;
 /// Reads in one batch: no exit waits behind more than this (contract.md: 0.1 ms).
 pub const BATCH: usize = 8;
-/// Reads of generations that still run, in one turn, if the host says nothing: 1 MiB at most, about 0.3 ms. (Bench `turn`: with 32 of
-/// them the slowest turns are above a millisecond, and a byte costs the same.)
+/// Reads of generations that still run, in one turn, if the host says nothing: 1 MiB at most, about
+/// 0.3 ms. (Bench `turn`: with 32 of them the slowest turns are above a millisecond, and a byte
+/// costs the same.)
 pub const TURN_READS: usize = 16;
 /// The most that a host may ask for: 64 MiB.
 pub const TURN_READS_MOST: usize = 1024;
@@ -41,8 +42,8 @@ pub const PIPE_MAX: u64 = 1 << 20;
 pub const STDIN_BYTES: u64 = 1 << 20;
 /// Bytes of free blocks that a pool keeps.
 pub const POOL_BYTES: usize = 8 << 20;
-/// Boxes for what is not kept of an idle generation (a stream's state, what is told) that a loop keeps for its next ones, of each
-/// kind.
+/// Boxes for what is not kept of an idle generation (a stream's state, what is told) that a loop
+/// keeps for its next ones, of each kind.
 pub const SPARE_BOXES: usize = 64;
 /// Bytes of a stream that are kept, if the host says nothing.
 pub const KEEP: u64 = 2 << 20;
@@ -76,8 +77,9 @@ pub const BACKGROUND_WAIT: Duration = Duration::from_secs(30 * 60);
 pub const TERMINATE_GRACE: Duration = Duration::from_secs(5);
 /// First and last pause between two looks at members that cannot be watched.
 pub const GROUP_LOOK: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
-/// First and last pause between two looks at a spawn that is under way and of which nothing else is heard. Most children have said
-/// something by the first one, or have ended, so that it costs them no wake-up.
+/// First and last pause between two looks at a spawn that is under way and of which nothing else is
+/// heard. Most children have said something by the first one, or have ended, so that it costs them
+/// no wake-up.
 pub const SPAWN_LOOK: [Duration; 2] = [Duration::from_millis(4), Duration::from_secs(1)];
 /// Bytes of stack for a child between clone and exec.
 pub const SPAWN_STACK: usize = 64 << 10;
@@ -87,7 +89,9 @@ pub const SPAWN_STACKS: usize = 16;
 pub const TICK_BITS: u32 = 20;
 
 const _: () = assert!(BATCH * BLOCK <= SWEEP_BYTES as usize);
-const _: () = assert!(BLOCK_SIZES[0] < BLOCK_SIZES[1] && BLOCK_SIZES[1] < BLOCK_SIZES[2] && BLOCK_SIZES[2] < BLOCK);
+const _: () = assert!(
+    BLOCK_SIZES[0] < BLOCK_SIZES[1] && BLOCK_SIZES[1] < BLOCK_SIZES[2] && BLOCK_SIZES[2] < BLOCK
+);
 const _: () = assert!(TURN_READS <= TURN_READS_MOST);
 const _: () = assert!(AHEAD <= KEEP);
 const _: () = assert!(POOL_BYTES >= BATCH * BLOCK);

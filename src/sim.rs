@@ -1,22 +1,29 @@
-//! A simulated kernel for hosts that test their own use of the loop: no process, no descriptor, a clock that jumps.
+//! A simulated kernel for hosts that test their own use of the loop: no process, no descriptor, a
+//! clock that jumps.
 //!
-//! A [`Reactor`] on a [`Sim`] is the same loop with the same rules; only the kernel beneath it is a world in memory.
-//! What the children do is a [`Script`] in the command's first argument (the table of acts is in [`script`]); what may come one way or
-//! another follows from [`SimOptions::seed`]; and hours pass in microseconds, since a turn that has nothing to do jumps to the next
-//! thing that happens.
+//! A [`Reactor`] on a [`Sim`] is the same loop with the same rules; only the kernel beneath it is a
+//! world in memory. What the children do is a [`Script`] in the command's first argument (the table
+//! of acts is in [`script`]); what may come one way or another follows from [`SimOptions::seed`];
+//! and hours pass in microseconds, since a turn that has nothing to do jumps to the next thing that
+//! happens.
 //!
 //! # How a host tests itself
 //!
-//! 1. Make the part of the host that drives the loop generic over the kernel: `fn drive<K: Kernel>(reactor: &mut Reactor<K>)`.
-//! 2. Give it scripts that are as bad as children can be: they write after the leader's end (`fork { sleep 3s; echo stdout "late" }`),
-//!    hold the pipe for ever (`fork { sleep forever }; exit 0`), are deaf (`ignore TERM`), escape (`setsid`), cannot be killed
-//!    (`unkillable`), or end while they are being stopped.
-//! 3. Run it for some thousand seeds with [`Unruly::storm`]: notices come late, for nothing and in another order, reads are short,
-//!    calls are interrupted. A failure names its seed, and the same seed is the same run.
-//! 4. Make calls go wrong: [`faults::all`] lists every fault that a call can meet, [`Sim::inject_at`] plants one, and
-//!    [`Sim::faults_met`] counts those that were met, so that a test can say that none was left out.
-//! 5. Look at the end, by [`Reactor::simulation`](crate::Reactor::simulation): [`Sim::violations`] is empty unless the loop itself was
-//!    wrong, [`Sim::generations`] is 0, and what the host believes of each run is what [`Sim::log`] says has happened.
+//! 1. Make the part of the host that drives the loop generic over the kernel: `fn drive<K:
+//!    Kernel>(reactor: &mut Reactor<K>)`.
+//! 2. Give it scripts that are as bad as children can be: they write after the leader's end (`fork
+//!    { sleep 3s; echo stdout "late" }`), hold the pipe for ever (`fork { sleep forever }; exit
+//!    0`), are deaf (`ignore TERM`), escape (`setsid`), cannot be killed (`unkillable`), or end
+//!    while they are being stopped.
+//! 3. Run it for some thousand seeds with [`Unruly::storm`]: notices come late, for nothing and in
+//!    another order, reads are short, calls are interrupted. A failure names its seed, and the same
+//!    seed is the same run.
+//! 4. Make calls go wrong: [`faults::all`] lists every fault that a call can meet,
+//!    [`Sim::inject_at`] plants one, and [`Sim::faults_met`] counts those that were met, so that a
+//!    test can say that none was left out.
+//! 5. Look at the end, by [`Reactor::simulation`](crate::Reactor::simulation): [`Sim::violations`]
+//!    is empty unless the loop itself was wrong, [`Sim::generations`] is 0, and what the host
+//!    believes of each run is what [`Sim::log`] says has happened.
 //!
 //! ```
 //! use lastwords::sim::{Sim, SimOptions, Unruly};
@@ -51,14 +58,15 @@
 //! # Ok::<(), TurnError>(())
 //! ```
 //!
-//! With a fuzzer the bytes of an input take the place of the seed: they choose the script, the faults, and what the host does between
-//! two turns.
+//! With a fuzzer the bytes of an input take the place of the seed: they choose the script, the
+//! faults, and what the host does between two turns.
 //!
 //! # What leaves the process group
 //!
-//! All of [`Containment`](crate::Containment) is there. A cookie is inherited by forks and lost in `exec clean "name" { ... }`; a cgroup
-//! (below `/sys/fs/cgroup`, the default parent) is left by nobody, tells of its end at most every 10 ms, and is refused as a real one
-//! is by `spawn cgroup EACCES`. [`SimOptions::orphans`] makes the host a subreaper.
+//! All of [`Containment`](crate::Containment) is there. A cookie is inherited by forks and lost in
+//! `exec clean "name" { ... }`; a cgroup (below `/sys/fs/cgroup`, the default parent) is left by
+//! nobody, tells of its end at most every 10 ms, and is refused as a real one is by `spawn cgroup
+//! EACCES`. [`SimOptions::orphans`] makes the host a subreaper.
 //!
 //! ```
 //! use lastwords::sim::{Sim, SimOptions};
@@ -98,17 +106,20 @@
 //!
 //! # A run that fails
 //!
-//! A seed and the scripts are all that a run depends on. A thread that panics with a [`Sim`] in its hands prints both, the faults that
-//! were met, and the event log ([`Sim::story`] has the same text at any time). Faults can stand in the script itself, so that a few
-//! lines are the whole run: `fault read stdout EIO; echo stdout "lost"; exit 0` (the table is in [`fault`]).
+//! A seed and the scripts are all that a run depends on. A thread that panics with a [`Sim`] in its
+//! hands prints both, the faults that were met, and the event log ([`Sim::story`] has the same text
+//! at any time). Faults can stand in the script itself, so that a few lines are the whole run:
+//! `fault read stdout EIO; echo stdout "lost"; exit 0` (the table is in [`fault`]).
 //!
-//! The world can be changed behind the host's back as well: [`Sim::advance`] is a machine that stood still, and [`World::end`],
-//! [`World::put`], [`World::freeze`] and [`World::steal`] are what processes, and others who reap them, may do at any moment.
+//! The world can be changed behind the host's back as well: [`Sim::advance`] is a machine that
+//! stood still, and [`World::end`], [`World::put`], [`World::freeze`] and [`World::steal`] are what
+//! processes, and others who reap them, may do at any moment.
 //!
 //! # What it is not
 //!
-//! A model: nothing of a file system, of terminals, of credentials beyond `user`, and no memory. What it promises of the kernel is what
-//! the real kernel objects promise; the project's own tests run the same questions on both.
+//! A model: nothing of a file system, of terminals, of credentials beyond `user`, and no memory.
+//! What it promises of the kernel is what the real kernel objects promise; the project's own tests
+//! run the same questions on both.
 
 pub use crate::kernel::Orphans;
 pub use crate::kernel::sim::cgroup::{Cgroup, CgroupId};
@@ -117,7 +128,10 @@ pub use crate::kernel::sim::fault::{Call, Kind};
 pub use crate::kernel::sim::log::{Entry, Happened};
 pub use crate::kernel::sim::pipe::{Pipe, PipeId};
 pub use crate::kernel::sim::process::Process;
-pub use crate::kernel::sim::{Fault, Reaper, Script, Sim, SimEnd, SimOptions, SimWaker, Unruly, Violation, World, fault, faults, script};
+pub use crate::kernel::sim::{
+    Fault, Reaper, Script, Sim, SimEnd, SimOptions, SimWaker, Unruly, Violation, World, fault,
+    faults, script,
+};
 pub use crate::time::Ns;
 
 use crate::reactor::Reactor;
@@ -128,7 +142,8 @@ impl Reactor<Sim> {
         Reactor::with_kernel(Sim::new(options), Default::default())
     }
 
-    /// The simulated kernel under the loop, to look at: [`Sim::violations`], [`Sim::generations`], [`Sim::log`], [`Sim::world`].
+    /// The simulated kernel under the loop, to look at: [`Sim::violations`], [`Sim::generations`],
+    /// [`Sim::log`], [`Sim::world`].
     pub fn simulation(&self) -> &Sim {
         self.kernel()
     }

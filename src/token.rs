@@ -1,7 +1,7 @@
 //! What a notice is about, in one `u64`: slot, sequence and what, both ways.
 //!
-//! A slot is used again by later generations; the sequence is not. So whatever comes late for an old generation is told
-//! from its successor's by a comparison (spec 1.11).
+//! A slot is used again by later generations; the sequence is not. So whatever comes late for an
+//! old generation is told from its successor's by a comparison (spec 1.11).
 
 use crate::limits::WATCHED;
 use crate::words::Stream;
@@ -132,14 +132,24 @@ mod tests {
 
     #[test]
     fn every_token_goes_both_ways() {
-        let whats =
-            [What::Spawn, What::Exit, What::Output(Stream::Stdout), What::Output(Stream::Stderr), What::Stdin, What::Cgroup, What::Wake];
+        let whats = [
+            What::Spawn,
+            What::Exit,
+            What::Output(Stream::Stdout),
+            What::Output(Stream::Stderr),
+            What::Stdin,
+            What::Cgroup,
+            What::Wake,
+        ];
         let members = (0..WATCHED).map(|n| What::Member(u8::try_from(n).expect("small")));
         for what in whats.into_iter().chain(members) {
             for slot in [0, 1, Token::SLOTS - 1] {
                 for sequence in [0, 1, u32::MAX] {
                     let token = Token::new(Slot(slot), sequence, what);
-                    assert_eq!((token.slot(), token.sequence(), token.what()), (Slot(slot), sequence, what));
+                    assert_eq!(
+                        (token.slot(), token.sequence(), token.what()),
+                        (Slot(slot), sequence, what)
+                    );
                     assert_eq!(Token::from_bits(token.bits()), Some(token));
                 }
             }

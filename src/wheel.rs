@@ -1,13 +1,15 @@
 //! Hierarchical timer wheel: arm and cancel in constant time, never early, at most one tick late.
 //!
-//! A tick is 2^20 ns ([`TICK_BITS`](crate::limits::TICK_BITS)); a deadline is rounded up to the next one. There are six levels of 64 lists. A
-//! timer stands on the level of the highest group of six bits in which its tick differs from the current one, in the list
-//! that this group of bits names. So everything on a level is due before anything on the next, the lists of a level are due
-//! in their order, and a list of a higher level is spread over the lower ones when the current tick reaches its beginning.
-//! What lies beyond the six levels (2.3 years) waits on the top level and is looked at whenever its list comes up.
+//! A tick is 2^20 ns ([`TICK_BITS`](crate::limits::TICK_BITS)); a deadline is rounded up to the
+//! next one. There are six levels of 64 lists. A timer stands on the level of the highest group of
+//! six bits in which its tick differs from the current one, in the list that this group of bits
+//! names. So everything on a level is due before anything on the next, the lists of a level are due
+//! in their order, and a list of a higher level is spread over the lower ones when the current tick
+//! reaches its beginning. What lies beyond the six levels (2.3 years) waits on the top level and is
+//! looked at whenever its list comes up.
 //!
-//! Nodes are 24 bytes (with an 8-byte payload) in one slab, linked by index. Nothing is allocated once the slab holds the
-//! high-water mark.
+//! Nodes are 24 bytes (with an 8-byte payload) in one slab, linked by index. Nothing is allocated
+//! once the slab holds the high-water mark.
 
 use crate::limits::TICK_BITS;
 use crate::time::Ns;
@@ -23,7 +25,8 @@ const LISTS: usize = LEVELS * SLOTS + 1;
 const NIL: u32 = u32::MAX;
 /// In `prev`: the node is the first of the list whose number is in the other bits.
 const FIRST: u32 = 1 << 31;
-/// Bits of a node's key that tell two timers with the same node and tick apart. The others hold the tick.
+/// Bits of a node's key that tell two timers with the same node and tick apart. The others hold the
+/// tick.
 const CHECK_BITS: u32 = 19;
 const CHECK: u64 = (1 << CHECK_BITS) - 1;
 /// Later than every tick.
@@ -31,7 +34,10 @@ const NEVER: u64 = u64::MAX;
 /// The tick of a node that is free.
 const FREE: u64 = u64::MAX >> CHECK_BITS;
 
-const _: () = assert!(TICK_BITS > CHECK_BITS, "the highest tick is 2^(64 - TICK_BITS) and must stay below FREE");
+const _: () = assert!(
+    TICK_BITS > CHECK_BITS,
+    "the highest tick is 2^(64 - TICK_BITS) and must stay below FREE"
+);
 
 /// Names one armed timer. Once that has expired or was cancelled, the name does nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,7 +71,11 @@ const fn tick_at_or_after(at: Ns) -> u64 {
 
 /// When a tick begins. The tick of [`Ns::MAX`] is beyond what fits; no clock reaches it.
 const fn begin_of(tick: u64) -> Ns {
-    if tick >> (64 - TICK_BITS) == 0 { Ns(tick << TICK_BITS) } else { Ns::MAX }
+    if tick >> (64 - TICK_BITS) == 0 {
+        Ns(tick << TICK_BITS)
+    } else {
+        Ns::MAX
+    }
 }
 
 /// Timers that carry a `T` each.
@@ -78,7 +88,8 @@ pub struct Wheel<T> {
     current: u64,
     occupied: [u64; LEVELS],
     heads: [u32; LISTS],
-    /// For each list: no timer in it has an earlier tick. Exact as long as none was cancelled; [`NEVER`] if it is empty.
+    /// For each list: no timer in it has an earlier tick. Exact as long as none was cancelled;
+    /// [`NEVER`] if it is empty.
     earliest: [u64; LEVELS * SLOTS],
 }
 
@@ -117,8 +128,9 @@ impl<T: Copy> Wheel<T> {
         self.armed == 0
     }
 
-    /// Arms a timer: [`Wheel::expire`] gives `what` back at the first tick that is not before `at`. A time that has passed is
-    /// due at once. Constant time; allocates only if there have never been so many timers before. At most 2^31 timers.
+    /// Arms a timer: [`Wheel::expire`] gives `what` back at the first tick that is not before `at`.
+    /// A time that has passed is due at once. Constant time; allocates only if there have never
+    /// been so many timers before. At most 2^31 timers.
     pub fn arm(&mut self, at: Ns, what: T) -> TimerId {
         if self.free as usize >= self.nodes.len() {
             self.grow(what);
@@ -131,7 +143,12 @@ impl<T: Copy> Wheel<T> {
         self.free = slot.next;
         // The check of a free node was moved on when it was freed.
         let key = split((tick << CHECK_BITS) | (join(slot.key) & CHECK));
-        *slot = Node { next, prev: list as u32 | FIRST, key, what };
+        *slot = Node {
+            next,
+            prev: list as u32 | FIRST,
+            key,
+            what,
+        };
         self.armed += 1;
         if let Some(next) = self.nodes.get_mut(next as usize) {
             next.prev = node;
@@ -143,7 +160,12 @@ impl<T: Copy> Wheel<T> {
     #[cold]
     fn grow(&mut self, what: T) {
         self.free = self.nodes.len() as u32;
-        self.nodes.push(Node { next: NIL, prev: NIL, key: split(FREE << CHECK_BITS), what });
+        self.nodes.push(Node {
+            next: NIL,
+            prev: NIL,
+            key: split(FREE << CHECK_BITS),
+            what,
+        });
     }
 
     /// Takes an armed timer out; `None` if it has expired or was cancelled before. Constant time.
@@ -157,9 +179,10 @@ impl<T: Copy> Wheel<T> {
         Some(node.what)
     }
 
-    /// A time at which [`Wheel::expire`] may have something to do: never later than the earliest deadline's tick, and later
-    /// than `now` once `expire(now)` has given `None`. Exact for the next 2^30 ticks (13 days) unless timers that were to
-    /// come earlier were cancelled: then a sleep may end too early, once. `None` if nothing is armed.
+    /// A time at which [`Wheel::expire`] may have something to do: never later than the earliest
+    /// deadline's tick, and later than `now` once `expire(now)` has given `None`. Exact for the
+    /// next 2^30 ticks (13 days) unless timers that were to come earlier were cancelled: then a
+    /// sleep may end too early, once. `None` if nothing is armed.
     pub fn next_deadline(&self) -> Option<Ns> {
         if self.heads[DUE as usize] != NIL {
             return Some(begin_of(self.current));
@@ -167,11 +190,16 @@ impl<T: Copy> Wheel<T> {
         let level = self.occupied.iter().position(|lists| *lists != 0)?;
         let (slot, begin) = self.first_list(level);
         // The top level's lists hold what is parked as well, and that is not in order.
-        Some(begin_of(if level == TOP { begin } else { self.earliest[level * SLOTS + slot] }))
+        Some(begin_of(if level == TOP {
+            begin
+        } else {
+            self.earliest[level * SLOTS + slot]
+        }))
     }
 
-    /// Takes one timer out that is due at `now`, in the order of ticks; `None` if there is none (any more). `now` must not go
-    /// back; a call with an earlier time than before gives `None`.
+    /// Takes one timer out that is due at `now`, in the order of ticks; `None` if there is none
+    /// (any more). `now` must not go back; a call with an earlier time than before gives
+    /// `None`.
     pub fn expire(&mut self, now: Ns) -> Option<T> {
         let target = now.0 >> TICK_BITS;
         if target < self.current {
@@ -208,7 +236,10 @@ impl<T: Copy> Wheel<T> {
             return (slot as usize % SLOTS, (above | u64::from(slot)) << shift);
         }
         // The top level goes round: the current list is the last.
-        let ahead = self.occupied[level].rotate_right((here + 1) % SLOTS as u32).trailing_zeros() + 1;
+        let ahead = self.occupied[level]
+            .rotate_right((here + 1) % SLOTS as u32)
+            .trailing_zeros()
+            + 1;
         let position = (self.current >> shift) + u64::from(ahead);
         ((position % SLOTS as u64) as usize, position << shift)
     }
@@ -322,8 +353,8 @@ mod tests {
         assert_eq!(size_of::<TimerId>(), 8);
     }
 
-    /// Random operations against a sorted map: nothing early, nothing more than a tick late, everything in order of ticks,
-    /// and the next deadline never behind the earliest timer.
+    /// Random operations against a sorted map: nothing early, nothing more than a tick late,
+    /// everything in order of ticks, and the next deadline never behind the earliest timer.
     #[test]
     fn the_wheel_agrees_with_a_sorted_map() {
         for seed in 1..=40 {
@@ -335,7 +366,9 @@ mod tests {
                 match rng.below(10) {
                     0..=4 => {
                         let spread = 1 << rng.below(62);
-                        let at = now.saturating_sub(TICK * 3).saturating_add(rng.below(spread));
+                        let at = now
+                            .saturating_sub(TICK * 3)
+                            .saturating_add(rng.below(spread));
                         live.insert(name, (wheel.arm(Ns(at), name), at));
                         name += 1;
                     }
@@ -357,13 +390,21 @@ mod tests {
                 let earliest = live.values().map(|(_, at)| *at).min();
                 assert_eq!(wheel.next_deadline().is_some(), earliest.is_some());
                 if let (Some(next), Some(earliest)) = (wheel.next_deadline(), earliest) {
-                    assert!(next <= begin_of(tick_at_or_after(Ns(earliest.max(now)))), "{next:?} {earliest} {now}");
+                    assert!(
+                        next <= begin_of(tick_at_or_after(Ns(earliest.max(now)))),
+                        "{next:?} {earliest} {now}"
+                    );
                 }
             }
         }
     }
 
-    fn check_expiry(wheel: &mut Wheel<u64>, live: &mut BTreeMap<u64, (TimerId, u64)>, before: u64, now: u64) {
+    fn check_expiry(
+        wheel: &mut Wheel<u64>,
+        live: &mut BTreeMap<u64, (TimerId, u64)>,
+        before: u64,
+        now: u64,
+    ) {
         // What had passed when it was armed is due in any order.
         let mut last = before >> TICK_BITS;
         for expired in drain(wheel, Ns(now)) {
@@ -373,7 +414,11 @@ mod tests {
             assert!(tick >= last, "out of order");
             last = tick;
         }
-        assert!(live.values().all(|(_, at)| tick_at_or_after(Ns(*at)) > now >> TICK_BITS), "late");
+        assert!(
+            live.values()
+                .all(|(_, at)| tick_at_or_after(Ns(*at)) > now >> TICK_BITS),
+            "late"
+        );
         assert!(wheel.next_deadline().is_none_or(|next| next > Ns(now)));
     }
 
@@ -392,7 +437,16 @@ mod tests {
 
     #[test]
     fn a_timer_is_not_early_by_a_nanosecond_and_sleeping_until_the_deadline_is_enough() {
-        for at in [1, TICK - 1, TICK, TICK + 1, 64 * TICK, 64 * TICK + 1, 4096 * TICK + 77, 5_000_000_000] {
+        for at in [
+            1,
+            TICK - 1,
+            TICK,
+            TICK + 1,
+            64 * TICK,
+            64 * TICK + 1,
+            4096 * TICK + 77,
+            5_000_000_000,
+        ] {
             let mut wheel = Wheel::new();
             wheel.arm(Ns(at), at);
             let due = wheel.next_deadline().expect("armed");
@@ -434,7 +488,11 @@ mod tests {
         }
         assert_eq!(came, [1, 2, 3, 10, 100, 500]);
         assert!(wakes < 16_000, "{wakes} wake-ups in 500 years");
-        assert_eq!(wheel.expire(Ns(u64::MAX - 1)), None, "the end of time has not come");
+        assert_eq!(
+            wheel.expire(Ns(u64::MAX - 1)),
+            None,
+            "the end of time has not come"
+        );
     }
 
     #[test]
@@ -467,8 +525,11 @@ mod tests {
         let room = wheel.nodes.capacity();
         let mut rng = Rng(3);
         for round in 0..1000_u64 {
-            let ids: Vec<TimerId> = (0..100).map(|n| wheel.arm(Ns(round * TICK + rng.below(1 << 40)), n)).collect();
-            ids.into_iter().for_each(|id| assert!(wheel.cancel(id).is_some()));
+            let ids: Vec<TimerId> = (0..100)
+                .map(|n| wheel.arm(Ns(round * TICK + rng.below(1 << 40)), n))
+                .collect();
+            ids.into_iter()
+                .for_each(|id| assert!(wheel.cancel(id).is_some()));
         }
         assert_eq!(wheel.nodes.capacity(), room);
     }

@@ -7,7 +7,11 @@ use std::time::Duration;
 
 /// One of the two output streams of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(rename_all = "lowercase")
+)]
 pub enum Stream {
     /// Descriptor 1 of the child.
     Stdout,
@@ -51,7 +55,8 @@ macro_rules! signals {
     };
 }
 
-/// A signal, by number (signal(7)). Written and read without the `SIG` prefix: `TERM`, `KILL`, `RTMIN+3`.
+/// A signal, by number (signal(7)). Written and read without the `SIG` prefix: `TERM`, `KILL`,
+/// `RTMIN+3`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Signal(i32);
 
@@ -121,14 +126,19 @@ signals! {
 }
 
 impl Signal {
-    /// First real-time signal as the kernel numbers them (signal(7)); glibc keeps 32 and 33 for itself.
+    /// First real-time signal as the kernel numbers them (signal(7)); glibc keeps 32 and 33 for
+    /// itself.
     const RTMIN: i32 = 34;
     /// Last signal number of Linux.
     const MAX: i32 = 64;
 
     /// The signal with this number; `None` unless 1 to 64.
     pub const fn from_raw(number: i32) -> Option<Signal> {
-        if number >= 1 && number <= Self::MAX { Some(Signal(number)) } else { None }
+        if number >= 1 && number <= Self::MAX {
+            Some(Signal(number))
+        } else {
+            None
+        }
     }
 
     /// Its number on this machine.
@@ -144,15 +154,25 @@ impl Signal {
         let upper = name.to_ascii_uppercase();
         let bare = upper.strip_prefix("SIG").unwrap_or(&upper);
         if let Some(rest) = bare.strip_prefix("RTMIN") {
-            let offset = if rest.is_empty() { 0 } else { rest.strip_prefix('+')?.parse::<i32>().ok()? };
+            let offset = if rest.is_empty() {
+                0
+            } else {
+                rest.strip_prefix('+')?.parse::<i32>().ok()?
+            };
             return Signal::from_raw(Self::RTMIN.checked_add(offset)?);
         }
-        Self::NAMED.iter().find(|(_, n)| *n == bare).map(|(s, _)| *s)
+        Self::NAMED
+            .iter()
+            .find(|(_, n)| *n == bare)
+            .map(|(s, _)| *s)
     }
 
     /// Its name without `SIG`, if it is not a real-time signal.
     pub fn name(self) -> Option<&'static str> {
-        Self::NAMED.iter().find(|(s, _)| *s == self).map(|(_, n)| *n)
+        Self::NAMED
+            .iter()
+            .find(|(s, _)| *s == self)
+            .map(|(_, n)| *n)
     }
 }
 
@@ -182,12 +202,17 @@ impl serde::Serialize for Signal {
 
 /// Where an exit status came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(rename_all = "snake_case")
+)]
 #[non_exhaustive]
 pub enum StatusSource {
     /// waitid(2): the status was ours to collect.
     Waitid,
-    /// The pidfd, after somebody else had reaped the child (PIDFD_GET_INFO with PIDFD_INFO_EXIT, Linux 6.15).
+    /// The pidfd, after somebody else had reaped the child (PIDFD_GET_INFO with PIDFD_INFO_EXIT,
+    /// Linux 6.15).
     PidfdInfo,
     /// Nobody: the child has ended, and its status cannot be learnt.
     None,
@@ -213,17 +238,32 @@ pub struct Exit {
 impl Exit {
     /// An exit with a code.
     pub const fn with_code(code: i32, source: StatusSource) -> Exit {
-        Exit { code: Some(code), signal: None, core_dumped: false, source }
+        Exit {
+            code: Some(code),
+            signal: None,
+            core_dumped: false,
+            source,
+        }
     }
 
     /// An end by a signal.
     pub const fn by_signal(signal: Signal, core_dumped: bool, source: StatusSource) -> Exit {
-        Exit { code: None, signal: Some(signal), core_dumped, source }
+        Exit {
+            code: None,
+            signal: Some(signal),
+            core_dumped,
+            source,
+        }
     }
 
     /// An end whose status nobody can tell.
     pub const fn unknown() -> Exit {
-        Exit { code: None, signal: None, core_dumped: false, source: StatusSource::None }
+        Exit {
+            code: None,
+            signal: None,
+            core_dumped: false,
+            source: StatusSource::None,
+        }
     }
 
     /// Reads the status word of wait(2).
@@ -267,14 +307,22 @@ pub struct Survivor {
     /// Its state letter of /proc/PID/stat (proc_pid_stat(5)): R, S, D, T, t, Z, ...
     pub state: char,
     /// How long ago it was started, when it was listed.
-    #[cfg_attr(feature = "serde", serde(rename = "age_ms", serialize_with = "as_millis"))]
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "age_ms", serialize_with = "as_millis")
+    )]
     pub age: Duration,
 }
 
 impl Survivor {
     /// Puts one together.
     pub fn new(pid: u32, comm: String, state: char, age: Duration) -> Survivor {
-        Survivor { pid, comm, state, age }
+        Survivor {
+            pid,
+            comm,
+            state,
+            age,
+        }
     }
 }
 
@@ -305,7 +353,11 @@ fn as_millis<S: serde::Serializer>(age: &Duration, serializer: S) -> Result<S::O
 
 /// How a generation ended, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(rename_all = "snake_case")
+)]
 #[non_exhaustive]
 pub enum Outcome {
     /// Exit code 0.
@@ -324,7 +376,11 @@ pub enum Outcome {
 
 /// Which poll set is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(rename_all = "lowercase")
+)]
 #[non_exhaustive]
 pub enum Backend {
     /// epoll, through mio.
@@ -347,7 +403,11 @@ impl fmt::Display for Backend {
 
 /// How the end of a leader is learnt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(rename_all = "lowercase")
+)]
 #[non_exhaustive]
 pub enum ExitSource {
     /// A pidfd in the poll set.
@@ -374,11 +434,13 @@ pub enum BackendChoice {
     Auto,
     /// epoll.
     Epoll,
-    /// io_uring where the kernel has what it needs, else epoll with the reason told ([`Caps::backend_why`](crate::Caps)).
+    /// io_uring where the kernel has what it needs, else epoll with the reason told
+    /// ([`Caps::backend_why`](crate::Caps)).
     ///
-    /// A host that sleeps in epoll_wait(2) on the loop's descriptor may see EINTR when something happens. What was
-    /// watched before a loop is sent to another thread is still noted by the thread that it was sent from: as soon as that one makes a
-    /// system call, sleeps, is interrupted, or ends.
+    /// A host that sleeps in epoll_wait(2) on the loop's descriptor may see EINTR when something
+    /// happens. What was watched before a loop is sent to another thread is still noted by the
+    /// thread that it was sent from: as soon as that one makes a system call, sleeps, is
+    /// interrupted, or ends.
     Uring,
 }
 
@@ -414,10 +476,18 @@ mod tests {
     fn signal_names_go_both_ways() {
         for (signal, name) in Signal::NAMED {
             assert_eq!(Signal::from_name(name), Some(*signal));
-            assert_eq!(Signal::from_name(&format!("sig{}", name.to_lowercase())), Some(*signal));
+            assert_eq!(
+                Signal::from_name(&format!("sig{}", name.to_lowercase())),
+                Some(*signal)
+            );
             assert_eq!(signal.to_string(), *name);
         }
-        assert_eq!(Signal::from_name("RTMIN+3").map(|s| s.to_string()).as_deref(), Some("RTMIN+3"));
+        assert_eq!(
+            Signal::from_name("RTMIN+3")
+                .map(|s| s.to_string())
+                .as_deref(),
+            Some("RTMIN+3")
+        );
         assert_eq!(Signal::from_name("9"), Some(Signal::KILL));
         assert_eq!(Signal::from_name("0"), None);
         assert_eq!(Signal::from_name("65"), None);
@@ -428,12 +498,21 @@ mod tests {
     #[test]
     fn a_wait_status_is_read_as_wait_2_says() {
         let code = Exit::from_wait_status(3 << 8, StatusSource::Waitid);
-        assert_eq!((code.code, code.signal, code.core_dumped), (Some(3), None, false));
+        assert_eq!(
+            (code.code, code.signal, code.core_dumped),
+            (Some(3), None, false)
+        );
         let core = Exit::from_wait_status(6 | 0x80, StatusSource::Waitid);
-        assert_eq!((core.code, core.signal, core.core_dumped), (None, Some(Signal::ABRT), true));
+        assert_eq!(
+            (core.code, core.signal, core.core_dumped),
+            (None, Some(Signal::ABRT), true)
+        );
         for raw in [0, 256, 9, 6 | 0x80] {
             let std = std::os::unix::process::ExitStatusExt::from_raw(raw);
-            assert_eq!(Exit::from_wait_status(raw, StatusSource::Waitid).to_std(), Some(std));
+            assert_eq!(
+                Exit::from_wait_status(raw, StatusSource::Waitid).to_std(),
+                Some(std)
+            );
         }
         assert_eq!(Exit::unknown().to_std(), None);
     }

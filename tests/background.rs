@@ -1,4 +1,5 @@
-//! Background work: what outlives its leader is detected, given its grace, waited for, and ended, kept or reported.
+//! Background work: what outlives its leader is detected, given its grace, waited for, and ended,
+//! kept or reported.
 
 mod common;
 
@@ -8,7 +9,8 @@ use common::proc::{stat, wait_comm, wait_zombie};
 use common::story::{Seen, Story};
 use common::{LONG, Way, alone, every_way, ms, sys, wait_until};
 use lastwords::{
-    BackgroundPolicy, Command, ContainedBy, Generation, Outcome, SettledAs, Signal, StopPolicy, StopReason, Stream, Verdict, Wait,
+    BackgroundPolicy, Command, ContainedBy, Generation, Outcome, SettledAs, Signal, StopPolicy,
+    StopReason, Stream, Verdict, Wait,
 };
 use std::time::{Duration, Instant};
 
@@ -49,36 +51,65 @@ fn settled(story: &Story) -> (SettledAs, Option<bool>) {
 /// Spawns it, and turns until its background work is waited for.
 fn waiting(host: &mut Host, command: &Command) -> Generation {
     let child = host.spawn(command);
-    host.until_story(child, "BackgroundWait", |story| story.background_wait().is_some());
+    host.until_story(child, "BackgroundWait", |story| {
+        story.background_wait().is_some()
+    });
     child
 }
 
 /// cases: 35. Drained at once, listed, then policy.
 fn work_that_gave_its_output_away_is_listed_waited_for_and_terminated(way: Way) {
     let mut host = Host::new(way);
-    let mut command = host.telling("nohup sleep 60 >/dev/null 2>&1 & echo started; read x <&9; exit 0");
+    let mut command =
+        host.telling("nohup sleep 60 >/dev/null 2>&1 & echo started; read x <&9; exit 0");
     let gate = Gate::at(9, &mut command);
     command.background(policy(100).wait(Wait::For(ms(200))));
     let child = host.spawn(&command);
     // It gives its output away when it has been scheduled for the first time.
     host.mark.wait_named("sleep", 1);
     gate.open();
-    host.until_story(child, "BackgroundWait", |story| story.background_wait().is_some());
+    host.until_story(child, "BackgroundWait", |story| {
+        story.background_wait().is_some()
+    });
     let story = host.story(child);
-    assert_eq!(story.turn_of(|seen| matches!(seen, Seen::Exited(_))), story.turn_of(|seen| matches!(seen, Seen::Drained(..))));
-    assert_eq!(story.drain().map(|drain| drain.verdict), Some(Verdict::Drained));
+    assert_eq!(
+        story.turn_of(|seen| matches!(seen, Seen::Exited(_))),
+        story.turn_of(|seen| matches!(seen, Seen::Drained(..)))
+    );
+    assert_eq!(
+        story.drain().map(|drain| drain.verdict),
+        Some(Verdict::Drained)
+    );
     assert_eq!(story.delivered(Stream::Stdout), "started\n");
     let survivors = story.background_wait().expect("a wait");
     let sleeps = host.mark.named("sleep");
-    assert_eq!(survivors.iter().map(|who| (who.pid, who.comm.as_str())).collect::<Vec<_>>(), [(sleeps[0].pid, "sleep")]);
-    assert!(survivors[0].state.is_ascii_alphabetic() && survivors[0].age < LONG, "{survivors:?}");
+    assert_eq!(
+        survivors
+            .iter()
+            .map(|who| (who.pid, who.comm.as_str()))
+            .collect::<Vec<_>>(),
+        [(sleeps[0].pid, "sleep")]
+    );
+    assert!(
+        survivors[0].state.is_ascii_alphabetic() && survivors[0].age < LONG,
+        "{survivors:?}"
+    );
     let story = host.until_closed(child);
     assert_eq!(settled(story), (SettledAs::Terminated, Some(false)));
     let (report, told) = (story.report(), story.settled().expect("settled"));
-    assert!(told.waited >= ms(300), "grace and wait, from the exit: {told:?}");
-    assert_eq!(told.processes.iter().map(|who| who.pid).collect::<Vec<_>>(), [sleeps[0].pid]);
+    assert!(
+        told.waited >= ms(300),
+        "grace and wait, from the exit: {told:?}"
+    );
+    assert_eq!(
+        told.processes.iter().map(|who| who.pid).collect::<Vec<_>>(),
+        [sleeps[0].pid]
+    );
     let stop = report.stop.as_ref().expect("the ladder");
-    assert_eq!((stop.reason, stop.signal, stop.escalated), (StopReason::Background, Signal::TERM, false));
+    assert_eq!(
+        (stop.reason, stop.signal, stop.escalated),
+        (StopReason::Background, Signal::TERM, false)
+    );
     assert_eq!(report.outcome, Some(Outcome::Succeeded), "the leader's own");
     assert!(host.mark.alive().is_empty());
     host.finish();
@@ -95,7 +126,11 @@ fn work_that_finishes_within_the_wait_has_finished(way: Way) {
     gate.open();
     let story = host.until_closed(child);
     assert_eq!(settled(story), (SettledAs::Finished, Some(true)));
-    assert!(story.settled().is_some_and(|settled| settled.waited >= ms(100) && settled.waited < LONG));
+    assert!(
+        story
+            .settled()
+            .is_some_and(|settled| settled.waited >= ms(100) && settled.waited < LONG)
+    );
     assert!(story.report().stop.is_none());
     host.finish();
 }
@@ -116,15 +151,20 @@ fn teardown_within_the_grace_is_no_background_work(way: Way) {
     host.finish();
 }
 
-/// spec 4.3: a notice for each as far as there are places, and then another look; one that comes and one that goes.
+/// spec 4.3: a notice for each as far as there are places, and then another look; one that comes
+/// and one that goes.
 fn the_wait_ends_by_notice_for_more_members_than_are_watched(way: Way) {
     let mut host = Host::new(way);
-    let script = "i=0; while [ $i -lt 100 ]; do (read x <&9) >/dev/null 2>&1 & i=$((i+1)); done; exit 0";
+    let script =
+        "i=0; while [ $i -lt 100 ]; do (read x <&9) >/dev/null 2>&1 & i=$((i+1)); done; exit 0";
     let mut command = host.shell(script);
     let gate = Gate::at(9, &mut command);
     command.background(policy(50));
     let child = waiting(&mut host, &command);
-    assert_eq!(host.story(child).background_wait().map(|who| who.len()), Some(100));
+    assert_eq!(
+        host.story(child).background_wait().map(|who| who.len()),
+        Some(100)
+    );
     // A look at all of them goes on for some turns; then nothing happens but what the children do.
     host.idle(ms(100));
     let before = host.reactor.stats().turns;
@@ -140,15 +180,26 @@ fn the_wait_ends_by_notice_for_more_members_than_are_watched(way: Way) {
 /// spec 4.3: a list is a snapshot.
 fn work_that_survivors_start_meanwhile_is_waited_for(way: Way) {
     let mut host = Host::new(way);
-    let mut command = host.shell("(read x <&9; (echo >&8; read y <&7) & exit 0) >/dev/null 2>&1 & exit 0");
-    let (first, bell, second) = (Gate::at(9, &mut command), Bell::at(8, &mut command), Gate::at(7, &mut command));
+    let mut command =
+        host.shell("(read x <&9; (echo >&8; read y <&7) & exit 0) >/dev/null 2>&1 & exit 0");
+    let (first, bell, second) = (
+        Gate::at(9, &mut command),
+        Bell::at(8, &mut command),
+        Gate::at(7, &mut command),
+    );
     command.background(policy(30));
     let child = waiting(&mut host, &command);
     let survivor = host.story(child).background_wait().expect("a wait")[0].pid;
     first.open();
-    host.until("the newcomer, alone", |_| bell.rang() && stat(survivor).is_none_or(|stat| stat.state == 'Z'));
+    host.until("the newcomer, alone", |_| {
+        bell.rang() && stat(survivor).is_none_or(|stat| stat.state == 'Z')
+    });
     host.idle(ms(150));
-    assert!(host.story(child).settled().is_none(), "the newcomer is waited for: {:?}", host.story(child));
+    assert!(
+        host.story(child).settled().is_none(),
+        "the newcomer is waited for: {:?}",
+        host.story(child)
+    );
     second.open();
     let story = host.until_closed(child);
     assert_eq!(settled(story), (SettledAs::Finished, Some(true)));
@@ -170,7 +221,13 @@ fn the_grace_holds_for_work_that_is_only_reported(way: Way) {
         assert_eq!(settled(story), (SettledAs::Reported, Some(false)));
         let told = story.settled().expect("settled");
         assert!(told.waited >= ms(grace), "{told:?}");
-        assert_eq!(told.processes.iter().map(|who| (who.pid, who.comm.as_str())).collect::<Vec<_>>(), [(sleep, "sleep")]);
+        assert_eq!(
+            told.processes
+                .iter()
+                .map(|who| (who.pid, who.comm.as_str()))
+                .collect::<Vec<_>>(),
+            [(sleep, "sleep")]
+        );
         assert!(story.background_wait().is_none() && story.report().stop.is_none());
         assert_eq!(host.mark.alive().len(), 1, "it is left running");
         host.mark.kill();
@@ -179,7 +236,10 @@ fn the_grace_holds_for_work_that_is_only_reported(way: Way) {
     let mut command = host.shell("sleep 0.05 >/dev/null 2>&1 & exit 0");
     command.background(BackgroundPolicy::report_only().grace(LONG));
     let child = host.spawn(&command);
-    assert_eq!(settled(host.until_closed(child)), (SettledAs::None, Some(true)));
+    assert_eq!(
+        settled(host.until_closed(child)),
+        (SettledAs::None, Some(true))
+    );
     host.finish();
 }
 
@@ -190,7 +250,11 @@ fn orphans_that_are_kept_live_on_after_the_wait(way: Way) {
     let child = waiting(&mut host, &command);
     let story = host.until_closed(child);
     assert_eq!(settled(story), (SettledAs::Kept, Some(false)));
-    assert!(story.settled().is_some_and(|settled| settled.waited >= ms(150)));
+    assert!(
+        story
+            .settled()
+            .is_some_and(|settled| settled.waited >= ms(150))
+    );
     assert!(story.report().stop.is_none());
     host.idle(ms(50));
     assert_eq!(host.mark.alive().len(), 1, "it is left running");
@@ -212,17 +276,29 @@ fn where_nobody_looks_nothing_is_known(way: Way) {
 
 fn work_that_ignores_term_is_killed_after_the_terminate_grace(way: Way) {
     let mut host = Host::new(way);
-    let mut command = host.shell("(trap '' TERM; echo >&8; exec sleep 60) >/dev/null 2>&1 & read x <&9");
+    let mut command =
+        host.shell("(trap '' TERM; echo >&8; exec sleep 60) >/dev/null 2>&1 & read x <&9");
     let (bell, gate) = (Bell::at(8, &mut command), Gate::at(9, &mut command));
-    command.background(policy(0).wait(Wait::For(Duration::ZERO)).terminate_grace(ms(200)));
+    command.background(
+        policy(0)
+            .wait(Wait::For(Duration::ZERO))
+            .terminate_grace(ms(200)),
+    );
     let child = host.spawn(&command);
     bell.wait();
     gate.open();
     let story = host.until_closed(child);
     assert_eq!(settled(story), (SettledAs::Terminated, Some(false)));
-    assert!(story.settled().is_some_and(|settled| settled.waited >= ms(200)));
+    assert!(
+        story
+            .settled()
+            .is_some_and(|settled| settled.waited >= ms(200))
+    );
     let stop = story.report().stop.as_ref().expect("the ladder");
-    assert_eq!((stop.reason, stop.escalated, stop.stuck.len()), (StopReason::Background, true, 0));
+    assert_eq!(
+        (stop.reason, stop.escalated, stop.stuck.len()),
+        (StopReason::Background, true, 0)
+    );
     assert!(host.mark.alive().is_empty());
     host.finish();
 }
@@ -230,11 +306,21 @@ fn work_that_ignores_term_is_killed_after_the_terminate_grace(way: Way) {
 fn a_terminate_grace_of_zero_kills_at_once(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.shell("(trap '' TERM; exec sleep 60) >/dev/null 2>&1 & exit 0");
-    command.background(policy(0).wait(Wait::For(Duration::ZERO)).terminate_grace(Duration::ZERO));
+    command.background(
+        policy(0)
+            .wait(Wait::For(Duration::ZERO))
+            .terminate_grace(Duration::ZERO),
+    );
     let child = host.spawn(&command);
     let story = host.until_closed(child);
     assert_eq!(settled(story).0, SettledAs::Terminated);
-    assert!(story.report().stop.as_ref().is_some_and(|stop| stop.escalated));
+    assert!(
+        story
+            .report()
+            .stop
+            .as_ref()
+            .is_some_and(|stop| stop.escalated)
+    );
     host.finish();
 }
 
@@ -258,7 +344,11 @@ fn end_of_file_and_background_work_say_nothing_about_each_other(way: Way) {
     let mut host = Host::new(way);
     // The group is empty, and somebody outside it holds the pipe.
     let mut command = host.shell("setsid sh -c 'echo >&8; read x <&7' & read x <&9");
-    let (bell, out, gate) = (Bell::at(8, &mut command), Gate::at(7, &mut command), Gate::at(9, &mut command));
+    let (bell, out, gate) = (
+        Bell::at(8, &mut command),
+        Gate::at(7, &mut command),
+        Gate::at(9, &mut command),
+    );
     let outside = host.spawn(&command);
     bell.wait();
     gate.open();
@@ -267,14 +357,22 @@ fn end_of_file_and_background_work_say_nothing_about_each_other(way: Way) {
     assert!(host.story(outside).drain().is_none(), "the pipe is held");
     out.open();
     let story = host.until_closed(outside);
-    assert_eq!((settled(story).0, story.drain().map(|drain| drain.verdict)), (SettledAs::None, Some(Verdict::Drained)));
+    assert_eq!(
+        (settled(story).0, story.drain().map(|drain| drain.verdict)),
+        (SettledAs::None, Some(Verdict::Drained))
+    );
 
     // The pipe has ended, and somebody in the group lives.
     let mut command = host.shell("(read x <&9) >/dev/null 2>&1 & exit 0");
     let gate = Gate::at(9, &mut command);
     command.background(policy(0));
     let inside = waiting(&mut host, &command);
-    assert_eq!(host.until_drained(inside).drain().map(|drain| drain.verdict), Some(Verdict::Drained));
+    assert_eq!(
+        host.until_drained(inside)
+            .drain()
+            .map(|drain| drain.verdict),
+        Some(Verdict::Drained)
+    );
     gate.open();
     assert_eq!(settled(host.until_closed(inside)).0, SettledAs::Finished);
     host.finish();
@@ -287,7 +385,10 @@ fn a_zombie_is_no_background_work(way: Way) {
                   close $b; sleep 60 } open(my $g, '<&=', 9); <$g>; exit 0";
     let mut command = Command::new("perl");
     host.mark.put_on(&mut command);
-    command.args(["-e", script]).stdout(lastwords::Output::Null).stderr(lastwords::Output::Null);
+    command
+        .args(["-e", script])
+        .stdout(lastwords::Output::Null)
+        .stderr(lastwords::Output::Null);
     let (bell, gate) = (Bell::at(8, &mut command), Gate::at(9, &mut command));
     command.background(BackgroundPolicy::default().grace(LONG * 10));
     let child = host.spawn(&command);
@@ -297,7 +398,10 @@ fn a_zombie_is_no_background_work(way: Way) {
     gate.open();
     let story = host.until_closed(child);
     assert_eq!(settled(story), (SettledAs::None, Some(true)));
-    assert!(stat(zombie).is_some_and(|stat| stat.state == 'Z'), "it was there all the time");
+    assert!(
+        stat(zombie).is_some_and(|stat| stat.state == 'Z'),
+        "it was there all the time"
+    );
     host.mark.kill();
     host.finish();
 }
@@ -321,20 +425,42 @@ fn a_process_whose_main_thread_has_ended_is_background_work(way: Way) {
     let script = "\"$0\" --exact \"$1\" --nocapture --test-threads=1 >/dev/null 2>&1 & echo $! >&8; read x <&7";
     let mut command = Command::new("sh");
     host.mark.put_on(&mut command);
-    command.args(["-c", script]).arg(exe).arg(part).env("LASTWORDS_TEST_ALONE", part);
-    let (bell, end, leader) = (Bell::at(8, &mut command), Gate::at(9, &mut command), Gate::at(7, &mut command));
+    command
+        .args(["-c", script])
+        .arg(exe)
+        .arg(part)
+        .env("LASTWORDS_TEST_ALONE", part);
+    let (bell, end, leader) = (
+        Bell::at(8, &mut command),
+        Gate::at(9, &mut command),
+        Gate::at(7, &mut command),
+    );
     command.background(policy(100));
     let child = host.spawn(&command);
     let member: u32 = bell.wait().trim().parse().expect("a process id");
-    wait_until("a main thread that has ended", || stat(member).is_some_and(|stat| stat.state == 'Z'));
+    wait_until("a main thread that has ended", || {
+        stat(member).is_some_and(|stat| stat.state == 'Z')
+    });
     leader.open();
-    host.until_story(child, "BackgroundWait", |story| story.background_wait().is_some());
+    host.until_story(child, "BackgroundWait", |story| {
+        story.background_wait().is_some()
+    });
     let survivors = host.story(child).background_wait().expect("a wait");
-    assert_eq!(survivors.iter().map(|who| who.pid).collect::<Vec<_>>(), [member]);
+    assert_eq!(
+        survivors.iter().map(|who| who.pid).collect::<Vec<_>>(),
+        [member]
+    );
     host.idle(ms(150));
-    assert!(host.story(child).settled().is_none(), "it lives: {:?}", host.story(child));
+    assert!(
+        host.story(child).settled().is_none(),
+        "it lives: {:?}",
+        host.story(child)
+    );
     end.open();
-    assert_eq!(settled(host.until_closed(child)), (SettledAs::Finished, Some(true)));
+    assert_eq!(
+        settled(host.until_closed(child)),
+        (SettledAs::Finished, Some(true))
+    );
     host.finish();
 }
 
@@ -346,12 +472,16 @@ fn a_stop_during_the_grace_ends_it(way: Way) {
     let child = host.spawn(&command);
     host.until_drained(child);
     let begun = Instant::now();
-    host.reactor.stop(child, Some(StopPolicy::default().grace(LONG)));
+    host.reactor
+        .stop(child, Some(StopPolicy::default().grace(LONG)));
     let story = host.until_closed(child);
     assert!(begun.elapsed() < LONG);
     assert_eq!(settled(story), (SettledAs::None, Some(true)));
     assert_eq!(story.report().outcome, Some(Outcome::Succeeded));
-    assert_eq!(story.report().stop.as_ref().map(|stop| stop.escalated), Some(false));
+    assert_eq!(
+        story.report().stop.as_ref().map(|stop| stop.escalated),
+        Some(false)
+    );
     assert!(host.mark.alive().is_empty());
     host.finish();
 }
@@ -362,10 +492,18 @@ fn a_stop_during_the_wait_ends_it(way: Way) {
     let mut command = host.shell("sleep 60 >/dev/null 2>&1 & exit 0");
     command.background(policy(30));
     let child = waiting(&mut host, &command);
-    host.reactor.stop(child, Some(StopPolicy::default().grace(LONG)));
+    host.reactor
+        .stop(child, Some(StopPolicy::default().grace(LONG)));
     let story = host.until_closed(child);
     assert_eq!(settled(story), (SettledAs::Terminated, Some(false)));
-    assert_eq!(story.report().stop.as_ref().map(|stop| (stop.reason, stop.escalated)), Some((StopReason::Request, false)));
+    assert_eq!(
+        story
+            .report()
+            .stop
+            .as_ref()
+            .map(|stop| (stop.reason, stop.escalated)),
+        Some((StopReason::Request, false))
+    );
     assert!(host.mark.alive().is_empty());
     host.finish();
 }
@@ -391,7 +529,10 @@ fn a_failed_leader_and_its_work_are_told_apart(way: Way) {
     let story = host.until_closed(child);
     assert_eq!(settled(story).0, SettledAs::Terminated);
     let report = story.report();
-    assert_eq!((report.outcome, report.exit.and_then(|exit| exit.code)), (Some(Outcome::Failed), Some(9)));
+    assert_eq!(
+        (report.outcome, report.exit.and_then(|exit| exit.code)),
+        (Some(Outcome::Failed), Some(9))
+    );
     assert_eq!(report.stderr_tail, ["why"]);
     host.finish();
 }
@@ -400,12 +541,18 @@ fn a_failed_leader_and_its_work_are_told_apart(way: Way) {
 fn two_generations_do_not_see_each_others_work(way: Way) {
     let mut host = Host::new(way);
     let start = |host: &mut Host, name: &str| {
-        let mut command = host.shell(&format!("exec 3>&1; (exec -a x true) 2>/dev/null; {name} 60 >/dev/null 2>&1 3>&- & exit 0"));
+        let mut command = host.shell(&format!(
+            "exec 3>&1; (exec -a x true) 2>/dev/null; {name} 60 >/dev/null 2>&1 3>&- & exit 0"
+        ));
         command.background(policy(100));
         host.spawn(&command)
     };
     let (one, two) = (start(&mut host, "sleep"), start(&mut host, "env sleep"));
-    host.until("both wait", |host| [one, two].iter().all(|child| host.story(*child).background_wait().is_some()));
+    host.until("both wait", |host| {
+        [one, two]
+            .iter()
+            .all(|child| host.story(*child).background_wait().is_some())
+    });
     for child in [one, two] {
         let survivors = host.story(child).background_wait().expect("a wait");
         let group = host.story(child).pid().expect("a leader");
@@ -424,7 +571,8 @@ fn two_generations_do_not_see_each_others_work(way: Way) {
 /// cases: 34. What the plain group cannot see is said plainly: `contained_by` is `group`.
 fn work_outside_the_group_is_not_seen_by_the_plain_group(way: Way) {
     let mut host = Host::new(way);
-    let mut command = host.shell("setsid sh -c 'echo >&8; exec sleep 60' >/dev/null 2>&1 & read x <&9; exit 0");
+    let mut command =
+        host.shell("setsid sh -c 'echo >&8; exec sleep 60' >/dev/null 2>&1 & read x <&9; exit 0");
     let (bell, gate) = (Bell::at(8, &mut command), Gate::at(9, &mut command));
     let child = host.spawn(&command);
     bell.wait();

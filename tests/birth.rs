@@ -1,4 +1,5 @@
-//! What a child is born with, whatever the host has done to itself, and what a spawn leaves behind in the host.
+//! What a child is born with, whatever the host has done to itself, and what a spawn leaves behind
+//! in the host.
 
 mod common;
 
@@ -23,7 +24,9 @@ every_way! {
 }
 
 fn drained(story: &common::story::Story) -> bool {
-    story.drain().is_some_and(|drain| drain.verdict == Verdict::Drained)
+    story
+        .drain()
+        .is_some_and(|drain| drain.verdict == Verdict::Drained)
 }
 
 /// cases: 33.
@@ -54,8 +57,15 @@ fn a_child_starts_with_an_empty_mask_and_default_actions(way: Way) {
         let masks = |host: &mut Host, command: &Command| {
             let child = host.spawn(command);
             let text = host.until_closed(child).kept(Stream::Stdout);
-            let mask = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(|mask| u64::from_str_radix(mask.trim(), 16));
-            [mask("SigBlk:").expect("a line").expect("a mask"), mask("SigIgn:").expect("a line").expect("a mask")]
+            let mask = |name: &str| {
+                text.lines()
+                    .find_map(|line| line.strip_prefix(name))
+                    .map(|mask| u64::from_str_radix(mask.trim(), 16))
+            };
+            [
+                mask("SigBlk:").expect("a line").expect("a mask"),
+                mask("SigIgn:").expect("a line").expect("a mask"),
+            ]
         };
         let mut host = Host::new(way);
         let status = |host: &Host| {
@@ -66,9 +76,21 @@ fn a_child_starts_with_an_empty_mask_and_default_actions(way: Way) {
         };
         let mut command = status(&host);
         assert_eq!(masks(&mut host, &command), [0, 0]);
-        command.ignore_signal(Signal::HUP).block_signal(Signal::USR2);
-        assert_eq!(masks(&mut host, &command), [1 << (Signal::USR2.as_raw() - 1), 1 << (Signal::HUP.as_raw() - 1)]);
-        assert_eq!(sys::disposition(Signal::PIPE), libc::SIG_IGN, "the host's own is as it was");
+        command
+            .ignore_signal(Signal::HUP)
+            .block_signal(Signal::USR2);
+        assert_eq!(
+            masks(&mut host, &command),
+            [
+                1 << (Signal::USR2.as_raw() - 1),
+                1 << (Signal::HUP.as_raw() - 1)
+            ]
+        );
+        assert_eq!(
+            sys::disposition(Signal::PIPE),
+            libc::SIG_IGN,
+            "the host's own is as it was"
+        );
         assert!(mask_has(&own_status("SigBlk"), libc::SIGTERM));
         host.finish();
     });
@@ -82,10 +104,22 @@ fn a_child_leads_a_group_of_its_own_before_its_first_instruction(way: Way) {
         let command = host.telling("read stat </proc/$$/stat; echo $stat");
         let child = host.start(&command);
         let pid = host.reactor.pid(child).expect("a process");
-        assert_eq!(stat(pid).map(|stat| stat.group), Some(pid), "it leads its group when start returns");
+        assert_eq!(
+            stat(pid).map(|stat| stat.group),
+            Some(pid),
+            "it leads its group when start returns"
+        );
         let text = host.until_closed(child).delivered(Stream::Stdout);
-        let fields: Vec<_> = text.rsplit(") ").next().expect("fields").split(' ').collect();
-        assert_eq!((fields[2], fields[3]), (pid.to_string().as_str(), session.to_string().as_str()));
+        let fields: Vec<_> = text
+            .rsplit(") ")
+            .next()
+            .expect("fields")
+            .split(' ')
+            .collect();
+        assert_eq!(
+            (fields[2], fields[3]),
+            (pid.to_string().as_str(), session.to_string().as_str())
+        );
     }
     host.finish();
 }
@@ -102,7 +136,10 @@ fn a_child_has_no_descriptor_of_the_host_but_those_passed_on_purpose(way: Way) {
         let list = |host: &mut Host, command: &Command| {
             let child = host.spawn(command);
             let text = host.until_closed(child).kept(Stream::Stdout);
-            let mut list: Vec<i32> = text.lines().map(|line| line.parse().expect("a number")).collect();
+            let mut list: Vec<i32> = text
+                .lines()
+                .map(|line| line.parse().expect("a number"))
+                .collect();
             list.sort_unstable();
             list
         };
@@ -113,12 +150,16 @@ fn a_child_has_no_descriptor_of_the_host_but_those_passed_on_purpose(way: Way) {
         let mut command = host.shell("ls /proc/$$/fd");
         command.inherit_fds(true);
         let inherited = list(&mut host, &command);
-        assert!(inherited.contains(&low.as_raw_fd()) && inherited.contains(&500), "{inherited:?}");
+        assert!(
+            inherited.contains(&low.as_raw_fd()) && inherited.contains(&500),
+            "{inherited:?}"
+        );
         host.finish();
     });
 }
 
-/// cases: 39. Two threads spawning in a loop, each with pipes, beside a third that uses std: end of file comes at once.
+/// cases: 39. Two threads spawning in a loop, each with pipes, beside a third that uses std: end of
+/// file comes at once.
 fn write_ends_never_leak_into_children_that_are_spawned_at_the_same_time(way: Way) {
     let spawner = || {
         let mut host = Host::new(way);
@@ -141,14 +182,17 @@ fn write_ends_never_leak_into_children_that_are_spawned_at_the_same_time(way: Wa
     std::thread::scope(|scope| {
         let both = [scope.spawn(spawner), scope.spawn(spawner)];
         while both.iter().any(|thread| !thread.is_finished()) {
-            let status = std::process::Command::new("sleep").arg("0.02").status().expect("a status");
+            let status = std::process::Command::new("sleep")
+                .arg("0.02")
+                .status()
+                .expect("a status");
             assert!(status.success());
         }
     });
 }
 
-/// cases: 21, spec 2.1 and section 9: a spawn error, and no child, descriptor or table entry is left. Tried with every number of
-/// descriptors that are still free.
+/// cases: 21, spec 2.1 and section 9: a spawn error, and no child, descriptor or table entry is
+/// left. Tried with every number of descriptors that are still free.
 fn running_out_of_descriptors_in_the_middle_of_a_spawn_leaves_nothing(way: Way) {
     way.alone(|| {
         let mut host = Host::new(way);
@@ -157,7 +201,14 @@ fn running_out_of_descriptors_in_the_middle_of_a_spawn_leaves_nothing(way: Way) 
         let command = host.telling("echo out; echo err >&2");
         let before = descriptors();
         let old = getrlimit(Resource::Nofile);
-        setrlimit(Resource::Nofile, Rlimit { current: Some(120), maximum: old.maximum }).expect("a limit");
+        setrlimit(
+            Resource::Nofile,
+            Rlimit {
+                current: Some(120),
+                maximum: old.maximum,
+            },
+        )
+        .expect("a limit");
         let mut refused = 0;
         for left in 0..12 {
             let mut plugs = Vec::new();
@@ -171,23 +222,37 @@ fn running_out_of_descriptors_in_the_middle_of_a_spawn_leaves_nothing(way: Way) 
                     refused += 1;
                     assert_eq!(error.raw_os_error(), libc::EMFILE, "{error}");
                     assert!(
-                        error.is_retryable() && matches!(error.step(), Step::Pipe | Step::Register | Step::Clone | Step::Exec),
+                        error.is_retryable()
+                            && matches!(
+                                error.step(),
+                                Step::Pipe | Step::Register | Step::Clone | Step::Exec
+                            ),
                         "{error}"
                     );
                     assert_eq!(descriptors_by_trying(), full, "with {left} left, {error}");
                     drop(plugs);
                     assert!(children().is_empty(), "with {left} left: {:?}", children());
-                    assert_eq!((host.reactor.stats().live, host.reactor.is_busy()), (0, false));
+                    assert_eq!(
+                        (host.reactor.stats().live, host.reactor.is_busy()),
+                        (0, false)
+                    );
                 }
                 Ok(generation) => {
                     drop(plugs);
                     let reports = reports_of_all(&mut host.reactor);
                     assert_eq!(reports.len(), 1, "{generation}");
-                    assert!(reports[0].success() && reports[0].stderr_tail == ["err"], "with {left} left: {:?}", reports[0]);
+                    assert!(
+                        reports[0].success() && reports[0].stderr_tail == ["err"],
+                        "with {left} left: {:?}",
+                        reports[0]
+                    );
                 }
             }
         }
-        assert!(refused >= 4, "four pipe ends at least are needed; refused {refused} times");
+        assert!(
+            refused >= 4,
+            "four pipe ends at least are needed; refused {refused} times"
+        );
         setrlimit(Resource::Nofile, old).expect("the old limit");
         assert_eq!(descriptors(), before);
         host.finish();
@@ -214,16 +279,28 @@ fn reports_of_all(reactor: &mut Reactor) -> Vec<lastwords::Report> {
     reports
 }
 
-/// spec 2.8 and 6.1: no subreaper, no thread, no handler unless SIGCHLD is the exit watch; the choice and its reason can be asked.
+/// spec 2.8 and 6.1: no subreaper, no thread, no handler unless SIGCHLD is the exit watch; the
+/// choice and its reason can be asked.
 fn the_host_is_changed_as_little_as_possible(way: Way) {
     way.alone(|| {
         let threads = own_status("Threads");
-        let (caught, ignored, blocked) = (own_status("SigCgt"), own_status("SigIgn"), own_status("SigBlk"));
+        let (caught, ignored, blocked) = (
+            own_status("SigCgt"),
+            own_status("SigIgn"),
+            own_status("SigBlk"),
+        );
         let before = descriptors();
         let mut host = Host::new(way);
         let child = host.run("echo out; sleep 0.01 & exit 0");
         host.until_closed(child);
-        assert_eq!((own_status("Threads"), own_status("SigIgn"), own_status("SigBlk")), (threads, ignored, blocked));
+        assert_eq!(
+            (
+                own_status("Threads"),
+                own_status("SigIgn"),
+                own_status("SigBlk")
+            ),
+            (threads, ignored, blocked)
+        );
         match way.mode {
             Mode::Pidfd | Mode::OldGroup | Mode::Uring => assert_eq!(own_status("SigCgt"), caught),
             Mode::Sigchld => assert!(mask_has(&own_status("SigCgt"), libc::SIGCHLD)),
@@ -232,11 +309,18 @@ fn the_host_is_changed_as_little_as_possible(way: Way) {
         let caps = host.reactor.caps().clone();
         assert_eq!(caps.exit, way.exit_source());
         assert!(way.backends().contains(&caps.backend), "{caps:?}");
-        assert!(!caps.exit_why.is_empty() && !caps.backend_why.is_empty(), "{caps:?}");
+        assert!(
+            !caps.exit_why.is_empty() && !caps.backend_why.is_empty(),
+            "{caps:?}"
+        );
         assert!(way.mode != Mode::OldGroup || !caps.group_signal);
         host.finish();
         if way.mode != Mode::Sigchld {
-            assert_eq!(descriptors(), before, "the loop took its descriptors with it");
+            assert_eq!(
+                descriptors(),
+                before,
+                "the loop took its descriptors with it"
+            );
         }
     });
 }
@@ -245,13 +329,20 @@ fn the_host_is_changed_as_little_as_possible(way: Way) {
 #[test]
 fn spawning_beside_threads_that_allocate_never_deadlocks() {
     static OVER: AtomicBool = AtomicBool::new(false);
-    let way = Way { mode: Mode::Pidfd, test: "" };
+    let way = Way {
+        mode: Mode::Pidfd,
+        test: "",
+    };
     std::thread::scope(|scope| {
         for n in 0..8usize {
             scope.spawn(move || {
                 let mut sizes = (1..4000).cycle();
                 while !OVER.load(Ordering::Relaxed) {
-                    let held: Vec<Vec<u8>> = sizes.by_ref().take(200).map(|size| vec![0; size + n]).collect();
+                    let held: Vec<Vec<u8>> = sizes
+                        .by_ref()
+                        .take(200)
+                        .map(|size| vec![0; size + n])
+                        .collect();
                     std::hint::black_box(held);
                     std::thread::sleep(Duration::from_micros(200));
                 }
@@ -272,7 +363,8 @@ fn spawning_beside_threads_that_allocate_never_deadlocks() {
     });
 }
 
-/// spec 2.7: the loop's thread does not wait for exec; a stop that is asked for meanwhile is carried out (stop.rs).
+/// spec 2.7: the loop's thread does not wait for exec; a stop that is asked for meanwhile is
+/// carried out (stop.rs).
 #[test]
 fn start_returns_a_process_whose_outcome_follows_as_an_event() {
     let mut host = Host::with(&Reactor::builder());

@@ -1,4 +1,5 @@
-//! What the capture of a stream allocates, counted: nothing after warm-up, and never more than its bound.
+//! What the capture of a stream allocates, counted: nothing after warm-up, and never more than its
+//! bound.
 #![expect(unsafe_code, reason = "a counting allocator is an unsafe trait")]
 
 use lastwords::capture::{Captured, Pool};
@@ -21,7 +22,8 @@ fn count(calls: u64, bytes: i64) {
     HELD.set(HELD.get() + bytes);
 }
 
-// SAFETY: everything is left to the system's allocator; counting allocates nothing (constant thread-locals without drop).
+// SAFETY: everything is left to the system's allocator; counting allocates nothing (constant
+// thread-locals without drop).
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(1, layout.size() as i64);
@@ -72,7 +74,15 @@ fn two_hundred_megabytes_through_a_small_bound_allocate_nothing_after_warm_up() 
     let mut pool = Pool::new(POOL_BYTES);
     let mut captured = Captured::new(KEEP as u64, false, 0, false);
     let empty = HELD.get() - before;
-    for (n, sizes) in [[BLOCK, 30_000, 1], [BLOCK, BLOCK, BLOCK], [1, 4096, BLOCK], [30_000, 100, 7]].iter().enumerate() {
+    for (n, sizes) in [
+        [BLOCK, 30_000, 1],
+        [BLOCK, BLOCK, BLOCK],
+        [1, 4096, BLOCK],
+        [30_000, 100, 7],
+    ]
+    .iter()
+    .enumerate()
+    {
         let calls = CALLS.get();
         feed(&mut captured, &mut pool, sizes, 64 << 20);
         if n > 0 {
@@ -96,7 +106,12 @@ fn streams_that_come_after_others_use_their_memory() {
         if round == 2 {
             calls = CALLS.get();
         }
-        for (keep, total) in [(2 << 20, 5 << 20), (100, 10_000), (2 << 20, 80), (30_000, 1 << 20)] {
+        for (keep, total) in [
+            (2 << 20, 5 << 20),
+            (100, 10_000),
+            (2 << 20, 80),
+            (30_000, 1 << 20),
+        ] {
             let mut captured = Captured::new(keep, false, 0, false);
             feed(&mut captured, &mut pool, &[5000, 60_000, 80], total);
             captured.free(&mut pool);
@@ -130,13 +145,21 @@ fn a_line_takes_the_smallest_block_and_silence_takes_none() {
     let mut captured = Captured::new(2 << 20, false, 0, false);
     assert_eq!(HELD.get(), before, "an idle stream costs nothing");
     let spare = captured.store(&mut pool, None, spare, 60, Ns::ZERO);
-    assert!(HELD.get() - before <= 4096 + 256, "{} bytes for a line", HELD.get() - before);
+    assert!(
+        HELD.get() - before <= 4096 + 256,
+        "{} bytes for a line",
+        HELD.get() - before
+    );
     drop((captured, spare));
 }
 
 #[test]
 fn live_lines_allocate_nothing_after_warm_up() {
-    let projection = Projection::builder().secret("correct horse").expect("long").build().expect("few");
+    let projection = Projection::builder()
+        .secret("correct horse")
+        .expect("long")
+        .build()
+        .expect("few");
     let long = "x".repeat(100_000);
     let text = format!(
         "plain\n\x1b[1mcorrect \x1b[0mhorse token=abc\r\npart é\n10%\r20%\n-----BEGIN PRIVATE KEY-----\nMIIE\n\
@@ -148,7 +171,9 @@ fn live_lines_allocate_nothing_after_warm_up() {
         if round == 10 {
             calls = CALLS.get();
         }
-        text.as_bytes().chunks(777).for_each(|piece| tail.push(piece, &mut |_| Line::Keep));
+        text.as_bytes()
+            .chunks(777)
+            .for_each(|piece| tail.push(piece, &mut |_| Line::Keep));
     }
     assert_eq!(CALLS.get() - calls, 0);
     assert!(tail.last().all(|line| !line.contains("horse")));

@@ -1,6 +1,7 @@
 //! The kernel contract: one test per promise, the same on every kernel.
 //!
-//! The promises are in `contract/promises.rs`, `contract/groups.rs` and `contract/contain.rs`, what differs between the kernels in `contract/rig.rs`.
+//! The promises are in `contract/promises.rs`, `contract/groups.rs` and `contract/contain.rs`, what
+//! differs between the kernels in `contract/rig.rs`.
 
 mod support;
 

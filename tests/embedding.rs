@@ -7,7 +7,10 @@ use common::host::Host;
 use common::mark::Mark;
 use common::proc::{children, descriptors, own_status, stat, wait_comm, wait_zombie};
 use common::{LONG, Mode, Way, every_way, ms, sys};
-use lastwords::{BackgroundPolicy, Capture, Command, DetachError, DrainPolicy, Event, Outcome, Output, Reactor, Stopping, Stream, Verdict};
+use lastwords::{
+    BackgroundPolicy, Capture, Command, DetachError, DrainPolicy, Event, Outcome, Output, Reactor,
+    Stopping, Stream, Verdict,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::process::{Pid, WaitOptions, waitpid};
 use std::os::fd::{AsFd, AsRawFd};
@@ -32,7 +35,10 @@ every_way! {
 }
 
 fn timespec(duration: Duration) -> Timespec {
-    Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: duration.subsec_nanos().into() }
+    Timespec {
+        tv_sec: duration.as_secs() as i64,
+        tv_nsec: duration.subsec_nanos().into(),
+    }
 }
 
 /// Sleeps on the descriptor alone, at most `timeout`; true if it is readable.
@@ -47,15 +53,23 @@ fn readable(reactor: &Reactor, timeout: Duration) -> bool {
     }
 }
 
-/// Commands of every kind: output, a held pipe that times out, background work that is ended, a run limit, a large stdin.
+/// Commands of every kind: output, a held pipe that times out, background work that is ended, a run
+/// limit, a large stdin.
 fn all_kinds(host: &Host) -> Vec<Command> {
     let mut held = host.telling("sleep 60 & echo held");
     held.drain(DrainPolicy::default().idle(ms(120)).limit(ms(5000)));
-    held.background(BackgroundPolicy::default().grace(ms(200)).wait(lastwords::Wait::For(ms(50))));
+    held.background(
+        BackgroundPolicy::default()
+            .grace(ms(200))
+            .wait(lastwords::Wait::For(ms(50))),
+    );
     let mut limited = host.telling("trap '' TERM; while :; do sleep 0.05; done");
-    limited.run_limit(ms(150)).stop(lastwords::StopPolicy::default().grace(ms(100)));
+    limited
+        .run_limit(ms(150))
+        .stop(lastwords::StopPolicy::default().grace(ms(100)));
     let mut fed = host.shell("exec cat");
-    fed.stdin(vec![b'f'; 2 << 20]).stdout(Capture::default().deliver(true).keep(0));
+    fed.stdin(vec![b'f'; 2 << 20])
+        .stdout(Capture::default().deliver(true).keep(0));
     let bursts = host.telling("for i in 1 2 3 4 5; do seq 1 5000; sleep 0.02; done");
     let missing = Command::new("/nonexistent/program");
     vec![held, limited, fed, bursts, missing]
@@ -64,24 +78,35 @@ fn all_kinds(host: &Host) -> Vec<Command> {
 fn check_all_kinds(host: &Host, keys: &[lastwords::Generation]) {
     let report = |n: usize| host.story(keys[n]).report();
     assert_eq!(report(0).state(), Some(Verdict::DrainTimedOut));
-    assert_eq!(report(0).background.as_ref().map(|settled| settled.state), Some(lastwords::SettledAs::Terminated));
+    assert_eq!(
+        report(0).background.as_ref().map(|settled| settled.state),
+        Some(lastwords::SettledAs::Terminated)
+    );
     assert_eq!(report(1).outcome, Some(Outcome::TimedOut));
     assert_eq!(report(2).stdout.map(|stream| stream.bytes), Some(2 << 20));
-    assert_eq!(report(3).stdout.map(|stream| stream.bytes), Some(5 * 23_893));
+    assert_eq!(
+        report(3).stdout.map(|stream| stream.bytes),
+        Some(5 * 23_893)
+    );
     assert!(report(4).error.is_some());
 }
 
 /// spec 6.3: poll(2) on the descriptor, with the deadline as its timeout.
 fn descriptor_and_deadline_are_enough_for_a_foreign_loop(way: Way) {
     let mut host = Host::new(way);
-    let keys: Vec<_> = all_kinds(&host).iter().map(|command| host.start(command)).collect();
+    let keys: Vec<_> = all_kinds(&host)
+        .iter()
+        .map(|command| host.start(command))
+        .collect();
     let begun = Instant::now();
     while host.reactor.is_busy() {
         assert!(begun.elapsed() < LONG, "the host was not woken");
         let left = if host.reactor.has_events() {
             Duration::ZERO
         } else {
-            host.reactor.next_deadline().map_or(LONG, |at| at.saturating_duration_since(Instant::now()))
+            host.reactor
+                .next_deadline()
+                .map_or(LONG, |at| at.saturating_duration_since(Instant::now()))
         };
         readable(&host.reactor, left);
         host.step(Duration::ZERO);
@@ -94,16 +119,26 @@ fn descriptor_and_deadline_are_enough_for_a_foreign_loop(way: Way) {
 fn with_the_deadline_folded_in_the_descriptor_alone_is_enough(way: Way) {
     let mut builder = way.builder();
     let mut host = Host::with(builder.fold_deadline(true));
-    let keys: Vec<_> = all_kinds(&host).iter().map(|command| host.start(command)).collect();
+    let keys: Vec<_> = all_kinds(&host)
+        .iter()
+        .map(|command| host.start(command))
+        .collect();
     let begun = Instant::now();
     let mut turns = 0;
     while host.reactor.is_busy() {
-        assert!(readable(&host.reactor, LONG), "nothing wakes the host: {:?}", host.reactor);
+        assert!(
+            readable(&host.reactor, LONG),
+            "nothing wakes the host: {:?}",
+            host.reactor
+        );
         assert!(begun.elapsed() < LONG);
         host.step(Duration::ZERO);
         turns += 1;
     }
-    assert!(turns < 20_000, "{turns} turns: the descriptor is not readable without a reason");
+    assert!(
+        turns < 20_000,
+        "{turns} turns: the descriptor is not readable without a reason"
+    );
     check_all_kinds(&host, &keys);
     host.finish();
 }
@@ -114,14 +149,28 @@ fn a_nested_edge_triggered_host_misses_nothing(way: Way) {
     let mut host = Host::with(builder.fold_deadline(true));
     let outer = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll");
     let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
-    epoll::add(&outer, host.reactor.as_fd(), epoll::EventData::new_u64(1), edges).expect("added");
-    let mut keys: Vec<_> = all_kinds(&host).iter().map(|command| host.start(command)).collect();
+    epoll::add(
+        &outer,
+        host.reactor.as_fd(),
+        epoll::EventData::new_u64(1),
+        edges,
+    )
+    .expect("added");
+    let mut keys: Vec<_> = all_kinds(&host)
+        .iter()
+        .map(|command| host.start(command))
+        .collect();
     for n in 0..20 {
-        let command = host.telling(&format!("for i in 1 2 3; do seq 1 3000; sleep 0.01; done; exit {n}"));
+        let command = host.telling(&format!(
+            "for i in 1 2 3; do seq 1 3000; sleep 0.01; done; exit {n}"
+        ));
         keys.push(host.start(&command));
     }
     let begun = Instant::now();
-    let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 4];
+    let mut events = [epoll::Event {
+        flags: epoll::EventFlags::empty(),
+        data: epoll::EventData::new_u64(0),
+    }; 4];
     while host.reactor.is_busy() {
         assert!(begun.elapsed() < LONG, "an edge was missed");
         let got = match epoll::wait(&outer, &mut events, Some(&timespec(LONG))) {
@@ -135,7 +184,13 @@ fn a_nested_edge_triggered_host_misses_nothing(way: Way) {
     check_all_kinds(&host, &keys);
     for (n, key) in (0..).zip(&keys[5..]) {
         let report = host.story(*key).report();
-        assert_eq!((report.exit.and_then(|exit| exit.code), report.stdout.map(|stream| stream.bytes)), (Some(n), Some(3 * 13_893)));
+        assert_eq!(
+            (
+                report.exit.and_then(|exit| exit.code),
+                report.stdout.map(|stream| stream.bytes)
+            ),
+            (Some(n), Some(3 * 13_893))
+        );
     }
     host.finish();
 }
@@ -152,7 +207,10 @@ fn the_descriptor_is_silent_after_a_turn_that_left_nothing(way: Way) {
             assert!(readable(&host.reactor, LONG), "bytes");
             host.until_said(child, text);
             while host.step(Duration::ZERO) {}
-            assert!(!readable(&host.reactor, Duration::ZERO), "nothing is left to do");
+            assert!(
+                !readable(&host.reactor, Duration::ZERO),
+                "nothing is left to do"
+            );
             assert!(!readable(&host.reactor, ms(50)));
             gate.pass();
         }
@@ -171,9 +229,15 @@ fn the_descriptor_is_the_same_for_the_whole_life(way: Way) {
     for _ in 0..10 {
         let child = host.run("echo out");
         host.until_closed(child);
-        assert_eq!((host.reactor.as_raw_fd(), host.reactor.as_fd().as_raw_fd()), (number, number));
+        assert_eq!(
+            (host.reactor.as_raw_fd(), host.reactor.as_fd().as_raw_fd()),
+            (number, number)
+        );
     }
-    assert_eq!(std::fs::read_link(format!("/proc/self/fd/{number}")).expect("a descriptor"), what);
+    assert_eq!(
+        std::fs::read_link(format!("/proc/self/fd/{number}")).expect("a descriptor"),
+        what
+    );
     let flags = rustix::io::fcntl_getfd(host.reactor.as_fd()).expect("flags");
     assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
     host.finish();
@@ -185,7 +249,11 @@ fn a_turn_never_blocks_beyond_its_timeout_and_never_ends_early_for_nothing(way: 
         let mut host = Host::new(way);
         let begun = Instant::now();
         host.turn(ms(50));
-        assert!(begun.elapsed() >= ms(50) && begun.elapsed() < LONG, "an empty loop: {:?}", begun.elapsed());
+        assert!(
+            begun.elapsed() >= ms(50) && begun.elapsed() < LONG,
+            "an empty loop: {:?}",
+            begun.elapsed()
+        );
         let child = host.run("echo ready; exec sleep 60");
         host.until_said(child, "ready");
         wait_comm(host.reactor.pid(child).expect("a process"), "sleep");
@@ -193,7 +261,11 @@ fn a_turn_never_blocks_beyond_its_timeout_and_never_ends_early_for_nothing(way: 
         for timeout in [0, 1, 20, 100] {
             let begun = Instant::now();
             host.turn(ms(timeout));
-            assert!(begun.elapsed() >= ms(timeout) && begun.elapsed() < LONG, "{timeout} ms: {:?}", begun.elapsed());
+            assert!(
+                begun.elapsed() >= ms(timeout) && begun.elapsed() < LONG,
+                "{timeout} ms: {:?}",
+                begun.elapsed()
+            );
         }
         host.reactor.kill(child);
         host.until_closed(child);
@@ -207,7 +279,11 @@ fn a_child_that_does_nothing_wakes_nobody(way: Way) {
         let mut host = Host::new(way);
         let children: Vec<_> = (0..20)
             .map(|n| {
-                let mut command = host.shell(if n % 2 == 0 { "exec sleep 60" } else { "exec >&- 2>&- <&-; exec sleep 60" });
+                let mut command = host.shell(if n % 2 == 0 {
+                    "exec sleep 60"
+                } else {
+                    "exec >&- 2>&- <&-; exec sleep 60"
+                });
                 command.stdin(vec![0; 1 << 20]);
                 host.spawn(&command)
             })
@@ -220,9 +296,14 @@ fn a_child_that_does_nothing_wakes_nobody(way: Way) {
         host.turn(ms(400));
         host.idle(ms(1500));
         let after = host.reactor.stats();
-        // The SIGCHLD way looks once a second; a spawn that is looked at for the last time is one turn more.
+        // The SIGCHLD way looks once a second; a spawn that is looked at for the last time is one
+        // turn more.
         let allowed = if way.mode == Mode::Sigchld { 6 } else { 4 };
-        assert!(after.turns - before.turns <= allowed, "{} turns with nothing to do", after.turns - before.turns);
+        assert!(
+            after.turns - before.turns <= allowed,
+            "{} turns with nothing to do",
+            after.turns - before.turns
+        );
         assert_eq!(after.reads, before.reads);
         host.reactor.stop_all(None);
         host.until("all closed", |host| !host.reactor.is_busy());
@@ -237,10 +318,20 @@ fn deadlines_are_told_while_something_is_timed_and_only_then(way: Way) {
     host.until_said(child, "ready");
     while host.step(Duration::ZERO) {}
     match way.mode {
-        Mode::Pidfd | Mode::OldGroup | Mode::Uring => assert_eq!(host.reactor.next_deadline(), None, "nothing is timed"),
-        Mode::Sigchld => assert!(host.reactor.next_deadline().is_some_and(|at| at < Instant::now() + ms(1500)), "a look once a second"),
+        Mode::Pidfd | Mode::OldGroup | Mode::Uring => {
+            assert_eq!(host.reactor.next_deadline(), None, "nothing is timed")
+        }
+        Mode::Sigchld => assert!(
+            host.reactor
+                .next_deadline()
+                .is_some_and(|at| at < Instant::now() + ms(1500)),
+            "a look once a second"
+        ),
     }
-    host.reactor.stop(child, Some(lastwords::StopPolicy::default().grace(LONG * 10)));
+    host.reactor.stop(
+        child,
+        Some(lastwords::StopPolicy::default().grace(LONG * 10)),
+    );
     assert!(host.reactor.next_deadline().is_some(), "the grace is");
     host.until_closed(child);
     command.run_limit(LONG * 4);
@@ -279,7 +370,13 @@ fn several_loops_in_one_process_do_not_disturb_each_other(way: Way) {
                 }
                 gate.open();
                 let story = host.until_closed(child);
-                assert_eq!((story.exit().and_then(|exit| exit.code), story.delivered(Stream::Stdout)), (Some(n), format!("{n}\n")));
+                assert_eq!(
+                    (
+                        story.exit().and_then(|exit| exit.code),
+                        story.delivered(Stream::Stdout)
+                    ),
+                    (Some(n), format!("{n}\n"))
+                );
                 host.finish();
             });
         }
@@ -304,23 +401,43 @@ fn a_loop_moves_to_another_thread_between_turns(way: Way) {
     }
     gate.open();
     let story = host.until_closed(child);
-    assert_eq!((story.delivered(Stream::Stdout), story.exit().and_then(|exit| exit.code)), ("go\n".repeat(5), Some(3)));
+    assert_eq!(
+        (
+            story.delivered(Stream::Stdout),
+            story.exit().and_then(|exit| exit.code)
+        ),
+        ("go\n".repeat(5), Some(3))
+    );
     host.finish();
 }
 
 fn wait_event_turns_until_there_is_one_or_none_can_come(way: Way) {
     let mut host = Host::new(way);
-    assert!(host.reactor.wait_event(None).expect("a turn").is_none(), "nothing is running: it does not sleep for ever");
+    assert!(
+        host.reactor.wait_event(None).expect("a turn").is_none(),
+        "nothing is running: it does not sleep for ever"
+    );
     let child = host.run("echo ready; exec sleep 60");
     host.until_said(child, "ready");
     let begun = Instant::now();
-    assert!(host.reactor.wait_event(Some(ms(80))).expect("a turn").is_none());
+    assert!(
+        host.reactor
+            .wait_event(Some(ms(80)))
+            .expect("a turn")
+            .is_none()
+    );
     assert!(begun.elapsed() >= ms(80) && begun.elapsed() < LONG);
     host.reactor.kill(child);
-    let Some(Event::Exited { generation, exit, .. }) = host.reactor.wait_event(None).expect("a turn") else {
+    let Some(Event::Exited {
+        generation, exit, ..
+    }) = host.reactor.wait_event(None).expect("a turn")
+    else {
         panic!("the exit comes first")
     };
-    assert_eq!((generation, exit.signal), (child, Some(lastwords::Signal::KILL)));
+    assert_eq!(
+        (generation, exit.signal),
+        (child, Some(lastwords::Signal::KILL))
+    );
     let mut count = 0;
     while host.reactor.wait_event(None).expect("a turn").is_some() {
         count += 1;
@@ -354,7 +471,11 @@ fn a_forked_copy_refuses_and_its_drop_kills_nobody(way: Way) {
                 reactor.next_event().is_none(),
                 reactor.pid(child).is_none(),
             ];
-            let taken: Vec<_> = (0..).zip(&refused).filter(|(_, refused)| !**refused).map(|(place, _)| place).collect();
+            let taken: Vec<_> = (0..)
+                .zip(&refused)
+                .filter(|(_, refused)| !**refused)
+                .map(|(place, _)| place)
+                .collect();
             if !taken.is_empty() {
                 eprintln!("not refused in the copy: {taken:?}");
             }
@@ -362,9 +483,18 @@ fn a_forked_copy_refuses_and_its_drop_kills_nobody(way: Way) {
             drop(std::mem::replace(&mut reactor, way.reactor()));
             i32::from(!taken.is_empty())
         });
-        let (_, status) = waitpid(Pid::from_raw(copy), WaitOptions::empty()).expect("ours").expect("a status");
-        assert_eq!(status.exit_status(), Some(0), "a call was not refused in the copy");
-        assert!(stat(pid).is_some_and(|stat| stat.state != 'Z'), "the original's child lives");
+        let (_, status) = waitpid(Pid::from_raw(copy), WaitOptions::empty())
+            .expect("ours")
+            .expect("a status");
+        assert_eq!(
+            status.exit_status(),
+            Some(0),
+            "a call was not refused in the copy"
+        );
+        assert!(
+            stat(pid).is_some_and(|stat| stat.state != 'Z'),
+            "the original's child lives"
+        );
         gate.open();
         let (mut said, mut report) = (Vec::new(), None);
         while let Some(event) = reactor.wait_event(Some(LONG)).expect("a turn") {
@@ -375,7 +505,12 @@ fn a_forked_copy_refuses_and_its_drop_kills_nobody(way: Way) {
             }
         }
         assert_eq!(said, b"ready\nalive\n");
-        assert_eq!(report.and_then(|report| report.exit).and_then(|exit| exit.code), Some(6));
+        assert_eq!(
+            report
+                .and_then(|report| report.exit)
+                .and_then(|exit| exit.code),
+            Some(6)
+        );
         mark.wait_gone();
     });
 }
@@ -398,7 +533,8 @@ fn a_dropped_loop_leaves_no_descriptor(way: Way) {
             command.stdin(lastwords::Stdin::Raw).stdout(Output::Raw);
             host.spawn(&command);
             let mut held = host.shell("sleep 60 & exit 0");
-            held.drain(DrainPolicy::default().idle(Duration::ZERO)).background(BackgroundPolicy::report_only().grace(Duration::ZERO));
+            held.drain(DrainPolicy::default().idle(Duration::ZERO))
+                .background(BackgroundPolicy::report_only().grace(Duration::ZERO));
             let child = host.spawn(&held);
             host.until_closed(child);
             host.idle(ms(20));
@@ -415,7 +551,9 @@ fn a_turn_is_bounded_with_noisy_children(way: Way) {
     let mut host = Host::new(way);
     for _ in 0..6 {
         let mut command = host.shell("exec yes");
-        command.stdout(Capture::default().keep(4096)).stderr(Output::Null);
+        command
+            .stdout(Capture::default().keep(4096))
+            .stderr(Output::Null);
         host.spawn(&command);
     }
     host.until("bytes", |host| host.reactor.stats().bytes > 4 << 20);
@@ -423,7 +561,10 @@ fn a_turn_is_bounded_with_noisy_children(way: Way) {
         let before = host.reactor.stats();
         host.step(Duration::ZERO);
         let after = host.reactor.stats();
-        assert!(after.reads - before.reads <= 32 && after.bytes - before.bytes <= 32 * (128 << 10), "{before:?} {after:?}");
+        assert!(
+            after.reads - before.reads <= 32 && after.bytes - before.bytes <= 32 * (128 << 10),
+            "{before:?} {after:?}"
+        );
     }
     host.reactor.stop_all(None);
     host.until("all closed", |host| !host.reactor.is_busy());
@@ -438,7 +579,9 @@ fn a_turn_is_bounded_with_noisy_children(way: Way) {
 
 fn a_turn_has_so_many_reads(mut host: Host, most: u64) {
     let mut command = host.shell("exec yes");
-    command.stdout(Capture::default().keep(4096)).stderr(Output::Null);
+    command
+        .stdout(Capture::default().keep(4096))
+        .stderr(Output::Null);
     let child = host.spawn(&command);
     for _ in 0..20 {
         let before = host.reactor.stats().reads;
@@ -463,12 +606,17 @@ fn an_event_lets_the_loop_be_used_in_its_arm(way: Way) {
     while let Some(event) = reactor.wait_event(Some(LONG)).expect("a turn") {
         match event {
             Event::Started { pid, .. } => assert!(stat(pid).is_some()),
-            Event::Output { generation, bytes, .. } if bytes.ends_with(b"fatal error\n") => {
+            Event::Output {
+                generation, bytes, ..
+            } if bytes.ends_with(b"fatal error\n") => {
                 reactor.kill(generation);
             }
-            Event::Closed { generation, report, .. } => {
+            Event::Closed {
+                generation, report, ..
+            } => {
                 let kept = reactor.take(generation, Stream::Stdout);
-                closed = report.outcome == Some(Outcome::Stopped) && kept.is_some_and(|kept| kept.len() == 12);
+                closed = report.outcome == Some(Outcome::Stopped)
+                    && kept.is_some_and(|kept| kept.len() == 12);
             }
             _ => {}
         }
@@ -484,6 +632,9 @@ fn a_zombie_that_nobody_turns_for_makes_the_descriptor_readable() {
     let child = host.start(&command);
     wait_zombie(host.reactor.pid(child).expect("a process"));
     assert!(readable(&host.reactor, LONG));
-    assert_eq!(host.until_closed(child).exit().and_then(|exit| exit.code), Some(3));
+    assert_eq!(
+        host.until_closed(child).exit().and_then(|exit| exit.code),
+        Some(3)
+    );
     host.finish();
 }

@@ -1,4 +1,5 @@
-//! The run limit, and the ways in which a host parts with a generation or with the loop: shutdown, detach, drop.
+//! The run limit, and the ways in which a host parts with a generation or with the loop: shutdown,
+//! detach, drop.
 
 mod common;
 
@@ -7,8 +8,8 @@ use common::host::Host;
 use common::proc::{children, stat};
 use common::{LONG, Way, every_way, ms, wait_until};
 use lastwords::{
-    BackgroundPolicy, Bound, Command, DetachError, DrainPolicy, EndedBy, Outcome, SettledAs, StopPolicy, StopReason, Stopping, Stream,
-    Verdict, Wait,
+    BackgroundPolicy, Bound, Command, DetachError, DrainPolicy, EndedBy, Outcome, SettledAs,
+    StopPolicy, StopReason, Stopping, Stream, Verdict, Wait,
 };
 use rustix::process::{Pid, WaitOptions, waitpid};
 use std::os::fd::AsFd;
@@ -40,11 +41,18 @@ fn shutdown_ends_everything_and_gives_the_reports(way: Way) {
     mark.wait_named("yes", 4);
     let leftovers = reactor.shutdown(Some(StopPolicy::default().grace(ms(1000))));
     assert!(leftovers.is_empty(), "nothing could not be ended");
-    let mut numbers: Vec<_> = leftovers.reports.iter().map(|report| report.generation).collect();
+    let mut numbers: Vec<_> = leftovers
+        .reports
+        .iter()
+        .map(|report| report.generation)
+        .collect();
     numbers.sort_unstable();
     assert_eq!(numbers, [1, 2, 3, 4]);
     for report in &leftovers.reports {
-        assert_eq!(report.stop.as_ref().map(|stop| stop.reason), Some(StopReason::Shutdown));
+        assert_eq!(
+            report.stop.as_ref().map(|stop| stop.reason),
+            Some(StopReason::Shutdown)
+        );
         assert_eq!(report.outcome, Some(Outcome::Stopped));
     }
     assert!(mark.alive().is_empty());
@@ -54,35 +62,65 @@ fn shutdown_ends_everything_and_gives_the_reports(way: Way) {
 fn the_run_limit_is_a_stop_with_another_name(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.telling("trap 'echo bye; exit 0' TERM; while :; do sleep 0.02; done");
-    command.run_limit(ms(300)).stop(StopPolicy::default().grace(LONG));
+    command
+        .run_limit(ms(300))
+        .stop(StopPolicy::default().grace(LONG));
     let child = host.spawn(&command);
     let story = host.until_closed(child);
     let report = story.report();
-    assert_eq!((report.outcome, report.exit.and_then(|exit| exit.code)), (Some(Outcome::TimedOut), Some(0)));
-    assert_eq!(report.stop.as_ref().map(|stop| stop.reason), Some(StopReason::Timeout));
-    assert!(report.timing.and_then(|timing| timing.ran).is_some_and(|ran| ran >= ms(300)), "{:?}", report.timing);
-    assert_eq!((story.delivered(Stream::Stdout), report.state()), ("bye\n".into(), Some(Verdict::Drained)));
+    assert_eq!(
+        (report.outcome, report.exit.and_then(|exit| exit.code)),
+        (Some(Outcome::TimedOut), Some(0))
+    );
+    assert_eq!(
+        report.stop.as_ref().map(|stop| stop.reason),
+        Some(StopReason::Timeout)
+    );
+    assert!(
+        report
+            .timing
+            .and_then(|timing| timing.ran)
+            .is_some_and(|ran| ran >= ms(300)),
+        "{:?}",
+        report.timing
+    );
+    assert_eq!(
+        (story.delivered(Stream::Stdout), report.state()),
+        ("bye\n".into(), Some(Verdict::Drained))
+    );
 
     // A run that ends in time is not touched.
     let mut command = host.telling("echo in time");
     command.run_limit(LONG);
     let child = host.spawn(&command);
     let report = host.until_closed(child).report();
-    assert_eq!((report.outcome, report.stop.is_none()), (Some(Outcome::Succeeded), true));
+    assert_eq!(
+        (report.outcome, report.stop.is_none()),
+        (Some(Outcome::Succeeded), true)
+    );
     host.finish();
 }
 
-/// spec 1.5: `ended_by` is `deadline` only if a stream was still open then; the outcome stays the leader's.
+/// spec 1.5: `ended_by` is `deadline` only if a stream was still open then; the outcome stays the
+/// leader's.
 fn the_run_limit_bounds_the_drain_of_a_leader_that_had_ended(way: Way) {
     let mut host = Host::new(way);
-    let mut command = host.telling("setsid sh -c 'echo away >&8; exec sleep 60' & read x <&9; exit 0");
+    let mut command =
+        host.telling("setsid sh -c 'echo away >&8; exec sleep 60' & read x <&9; exit 0");
     let (gate, bell) = (Gate::at(9, &mut command), Bell::at(8, &mut command));
-    command.run_limit(ms(900)).drain(DrainPolicy::default().idle(Bound::Never).limit(Bound::Never));
+    command.run_limit(ms(900)).drain(
+        DrainPolicy::default()
+            .idle(Bound::Never)
+            .limit(Bound::Never),
+    );
     let child = host.spawn(&command);
     bell.wait();
     gate.open();
     let story = host.until_closed(child);
-    assert_eq!(story.drain().map(|drain| (drain.verdict, drain.ended_by)), Some((Verdict::DrainTimedOut, Some(EndedBy::Deadline))));
+    assert_eq!(
+        story.drain().map(|drain| (drain.verdict, drain.ended_by)),
+        Some((Verdict::DrainTimedOut, Some(EndedBy::Deadline)))
+    );
     assert_eq!(story.report().outcome, Some(Outcome::Succeeded));
     host.mark.kill();
     host.finish();
@@ -92,15 +130,32 @@ fn the_run_limit_bounds_the_drain_of_a_leader_that_had_ended(way: Way) {
 fn the_run_limit_ends_what_the_leader_left(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.telling("sleep 60 >/dev/null 2>&1 & exit 0");
-    command.run_limit(ms(500)).background(BackgroundPolicy::default().grace(ms(50)).wait(Wait::For(LONG * 10)));
+    command.run_limit(ms(500)).background(
+        BackgroundPolicy::default()
+            .grace(ms(50))
+            .wait(Wait::For(LONG * 10)),
+    );
     let child = host.spawn(&command);
     let story = host.until_closed(child);
     assert!(story.background_wait().is_some());
     let report = story.report();
     assert_eq!(report.outcome, Some(Outcome::Succeeded));
-    assert_eq!(report.stop.as_ref().map(|stop| (stop.reason, stop.escalated)), Some((StopReason::Timeout, false)));
-    assert_eq!(report.background.as_ref().map(|settled| settled.state), Some(SettledAs::Terminated));
-    assert!(report.timing.is_some_and(|timing| timing.total >= ms(500)), "{:?}", report.timing);
+    assert_eq!(
+        report
+            .stop
+            .as_ref()
+            .map(|stop| (stop.reason, stop.escalated)),
+        Some((StopReason::Timeout, false))
+    );
+    assert_eq!(
+        report.background.as_ref().map(|settled| settled.state),
+        Some(SettledAs::Terminated)
+    );
+    assert!(
+        report.timing.is_some_and(|timing| timing.total >= ms(500)),
+        "{:?}",
+        report.timing
+    );
     host.finish();
 }
 
@@ -123,19 +178,34 @@ fn a_detached_generation_goes_on_and_is_the_hosts(way: Way) {
         let child = host.spawn(&command);
         host.until_said(child, "before");
         let detached = host.reactor.detach(child).expect("it may go");
-        assert_eq!(detached.kept[0].as_ref().map(|kept| kept.to_vec()).as_deref(), Some(&b"before\n"[..]));
+        assert_eq!(
+            detached.kept[0]
+                .as_ref()
+                .map(|kept| kept.to_vec())
+                .as_deref(),
+            Some(&b"before\n"[..])
+        );
         assert!(!host.reactor.is_busy() && host.reactor.stats().live == 0);
         assert!(host.reactor.pid(child).is_none());
         assert_eq!(host.reactor.stop(child, None), Stopping::Gone);
         let Host { reactor, mark, .. } = host;
         drop(reactor);
-        assert!(stat(detached.pid).is_some_and(|stat| stat.state != 'Z'), "it goes on");
+        assert!(
+            stat(detached.pid).is_some_and(|stat| stat.state != 'Z'),
+            "it goes on"
+        );
         gate.open();
         let pid = Pid::from_raw(detached.pid.try_into().expect("fits")).expect("not zero");
-        let (_, status) = waitpid(Some(pid), WaitOptions::empty()).expect("ours to reap").expect("a status");
+        let (_, status) = waitpid(Some(pid), WaitOptions::empty())
+            .expect("ours to reap")
+            .expect("a status");
         assert_eq!(status.exit_status(), Some(11));
         let mut text = [0; 64];
-        let n = rustix::io::read(detached.stdout.as_ref().expect("its pipe").as_fd(), &mut text).expect("what it said");
+        let n = rustix::io::read(
+            detached.stdout.as_ref().expect("its pipe").as_fd(),
+            &mut text,
+        )
+        .expect("what it said");
         assert_eq!(&text[..n], b"after\n");
         assert!(children().is_empty());
         mark.wait_gone();
@@ -158,7 +228,10 @@ fn what_cannot_be_detached_says_why(way: Way) {
     let mut command = host.shell("true");
     command.current_dir("/nonexistent");
     let child = host.start(&command);
-    assert!(matches!(host.reactor.detach(child).err(), Some(DetachError::NotStarted | DetachError::Gone)));
+    assert!(matches!(
+        host.reactor.detach(child).err(),
+        Some(DetachError::NotStarted | DetachError::Gone)
+    ));
     host.until_closed(child);
     host.finish();
 }
@@ -168,7 +241,12 @@ fn a_dropped_loop_kills_and_reaps_what_it_owns(way: Way) {
     way.alone(|| {
         let mark = common::mark::Mark::new();
         let mut reactor = way.builder().drop_bound(LONG).build().expect("a loop");
-        for script in ["trap '' TERM; sleep 60", "sleep 60 & sleep 61", "sleep 60 & exit 0", "kill -STOP $$"] {
+        for script in [
+            "trap '' TERM; sleep 60",
+            "sleep 60 & sleep 61",
+            "sleep 60 & exit 0",
+            "kill -STOP $$",
+        ] {
             let mut command = Command::shell(script);
             mark.put_on(&mut command);
             reactor.spawn(&command).expect("a process");
@@ -189,7 +267,11 @@ fn a_dropped_loop_kills_and_reaps_what_it_owns(way: Way) {
 fn a_drop_bound_of_zero_kills_and_does_not_wait(way: Way) {
     way.alone(|| {
         let mark = common::mark::Mark::new();
-        let mut reactor = way.builder().drop_bound(Duration::ZERO).build().expect("a loop");
+        let mut reactor = way
+            .builder()
+            .drop_bound(Duration::ZERO)
+            .build()
+            .expect("a loop");
         for _ in 0..3 {
             let mut command = Command::shell("trap '' TERM; sleep 60 & sleep 60");
             mark.put_on(&mut command);
@@ -212,7 +294,11 @@ fn a_loop_dropped_in_the_middle_of_a_spawn_leaves_nothing(way: Way) {
                 let mut reactor = way.builder().drop_bound(bound).build().expect("a loop");
                 reactor.start(&command).expect("a process");
                 drop(reactor);
-                assert!(bound.is_zero() || children().is_empty(), "reaped: {:?}", children());
+                assert!(
+                    bound.is_zero() || children().is_empty(),
+                    "reaped: {:?}",
+                    children()
+                );
             }
             wait_until("nobody", || mark.alive().is_empty());
         }

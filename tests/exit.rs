@@ -7,7 +7,9 @@ use common::host::Host;
 use common::proc::{stat, wait_zombie};
 use common::tracer::Tracer;
 use common::{LONG, Mode, Way, alone, every_way, ms, sys, wait_until};
-use lastwords::{Command, ExitSource, Outcome, Output, Reactor, SettledAs, Signal, StatusSource, Stream, Verdict};
+use lastwords::{
+    Command, ExitSource, Outcome, Output, Reactor, SettledAs, Signal, StatusSource, Stream, Verdict,
+};
 use rustix::process::WaitOptions;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -27,23 +29,47 @@ every_way! {
 }
 
 fn drained(story: &common::story::Story) -> bool {
-    story.drain().is_some_and(|drain| drain.verdict == Verdict::Drained)
+    story
+        .drain()
+        .is_some_and(|drain| drain.verdict == Verdict::Drained)
 }
 
 /// spec 2.2 and 2.4.
 fn code_signal_and_core_dump_are_told_apart(way: Way) {
-    let dir = std::env::temp_dir().join(format!("lastwords-exit-{}-{:?}", std::process::id(), way.mode));
+    let dir = std::env::temp_dir().join(format!(
+        "lastwords-exit-{}-{:?}",
+        std::process::id(),
+        way.mode
+    ));
     std::fs::create_dir_all(&dir).expect("a directory");
     let mut host = Host::new(way);
     for code in [0, 1, 7, 127, 255] {
         let child = host.run(&format!("exit {code}"));
         let report = host.until_closed(child).report();
         let exit = report.exit.expect("an exit");
-        assert_eq!((exit.code, exit.signal, exit.core_dumped, exit.source), (Some(code), None, false, StatusSource::Waitid));
-        assert_eq!(report.outcome, Some(if code == 0 { Outcome::Succeeded } else { Outcome::Failed }));
-        assert_eq!((report.exit_source, report.backend), (host.reactor.caps().exit, host.reactor.caps().backend));
+        assert_eq!(
+            (exit.code, exit.signal, exit.core_dumped, exit.source),
+            (Some(code), None, false, StatusSource::Waitid)
+        );
+        assert_eq!(
+            report.outcome,
+            Some(if code == 0 {
+                Outcome::Succeeded
+            } else {
+                Outcome::Failed
+            })
+        );
+        assert_eq!(
+            (report.exit_source, report.backend),
+            (host.reactor.caps().exit, host.reactor.caps().backend)
+        );
     }
-    let ends = [(Signal::TERM, "0"), (Signal::KILL, "0"), (Signal::SEGV, "0"), (Signal::ABRT, "unlimited")];
+    let ends = [
+        (Signal::TERM, "0"),
+        (Signal::KILL, "0"),
+        (Signal::SEGV, "0"),
+        (Signal::ABRT, "unlimited"),
+    ];
     for (signal, core) in ends {
         let script = format!("ulimit -c {core}; kill -{signal} $$");
         let mut command = host.shell(&script);
@@ -51,9 +77,17 @@ fn code_signal_and_core_dump_are_told_apart(way: Way) {
         let child = host.spawn(&command);
         let report = host.until_closed(child).report();
         let exit = report.exit.expect("an exit");
-        assert_eq!((exit.code, exit.signal, report.outcome), (None, Some(signal), Some(Outcome::Signaled)));
-        // Whether a core is dumped is the machine's business; that we say what the kernel says is ours.
-        let std = std::process::Command::new("sh").args(["-c", &script]).current_dir(&dir).status().expect("a status");
+        assert_eq!(
+            (exit.code, exit.signal, report.outcome),
+            (None, Some(signal), Some(Outcome::Signaled))
+        );
+        // Whether a core is dumped is the machine's business; that we say what the kernel says is
+        // ours.
+        let std = std::process::Command::new("sh")
+            .args(["-c", &script])
+            .current_dir(&dir)
+            .status()
+            .expect("a status");
         assert_eq!(exit.to_std(), Some(std), "{signal}, cores {core}");
     }
     host.finish();
@@ -66,13 +100,21 @@ fn the_exit_of_an_orderly_child_settles_and_closes_in_one_turn(way: Way) {
         let mut host = Host::new(way);
         let child = host.run("echo hello");
         let story = host.until_closed(child);
-        let turns: Vec<_> =
-            story.events.iter().skip_while(|(seen, _)| !matches!(seen, common::story::Seen::Exited(_))).map(|(_, turn)| turn).collect();
-        // Where the group cannot be asked through the pidfd its number is asked, and a zombie of the moment costs a look at /proc.
+        let turns: Vec<_> = story
+            .events
+            .iter()
+            .skip_while(|(seen, _)| !matches!(seen, common::story::Seen::Exited(_)))
+            .map(|(_, turn)| turn)
+            .collect();
+        // Where the group cannot be asked through the pidfd its number is asked, and a zombie of
+        // the moment costs a look at /proc.
         if matches!(way.mode, Mode::Pidfd | Mode::Uring) {
             assert!(turns.windows(2).all(|pair| pair[0] == pair[1]), "{story:?}");
         }
-        assert_eq!(story.settled().map(|settled| settled.state), Some(SettledAs::None));
+        assert_eq!(
+            story.settled().map(|settled| settled.state),
+            Some(SettledAs::None)
+        );
         host.finish();
     });
 }
@@ -86,8 +128,14 @@ fn a_zombie_leader_is_no_background_work(way: Way) {
     wait_zombie(host.reactor.pid(child).expect("a process"));
     let story = host.until_closed(child);
     let settled = story.settled().expect("settled");
-    assert_eq!((settled.state, settled.state.complete()), (SettledAs::None, Some(true)));
-    assert!(settled.waited < ms(1500), "the grace is not waited for: {settled:?}");
+    assert_eq!(
+        (settled.state, settled.state.complete()),
+        (SettledAs::None, Some(true))
+    );
+    assert!(
+        settled.waited < ms(1500),
+        "the grace is not waited for: {settled:?}"
+    );
     assert!(story.report().stop.is_none());
     host.finish();
 }
@@ -105,13 +153,21 @@ fn a_stopped_or_continued_child_is_not_an_exit(way: Way) {
         wait_until("a stop", || stat(pid).is_some_and(|stat| stat.state == 'T'));
         host.idle(ms(20));
         host.reactor.signal_leader(child, Signal::CONT);
-        wait_until("a continuation", || stat(pid).is_some_and(|stat| stat.state != 'T'));
+        wait_until("a continuation", || {
+            stat(pid).is_some_and(|stat| stat.state != 'T')
+        });
         host.idle(ms(20));
     }
     assert!(host.story(child).exit().is_none());
     gate.open();
     let story = host.until_closed(child);
-    assert_eq!((story.exit().and_then(|exit| exit.code), story.delivered(Stream::Stdout)), (Some(5), "ready\non\n".into()));
+    assert_eq!(
+        (
+            story.exit().and_then(|exit| exit.code),
+            story.delivered(Stream::Stdout)
+        ),
+        (Some(5), "ready\non\n".into())
+    );
     host.finish();
 }
 
@@ -124,19 +180,30 @@ fn a_leader_whose_main_thread_has_ended_is_not_an_exit(way: Way) {
     let gate = Gate::at(9, &mut command);
     let child = host.spawn(&command);
     let pid = host.reactor.pid(child).expect("a process");
-    wait_until("a main thread that has ended", || stat(pid).is_some_and(|stat| stat.state == 'Z'));
+    wait_until("a main thread that has ended", || {
+        stat(pid).is_some_and(|stat| stat.state == 'Z')
+    });
     host.idle(ms(150));
-    assert!(host.story(child).exit().is_none(), "others of its threads go on");
+    assert!(
+        host.story(child).exit().is_none(),
+        "others of its threads go on"
+    );
     gate.open();
     let story = host.until_closed(child);
-    assert_eq!(story.exit().and_then(|exit| exit.code), Some(6), "{story:?}");
+    assert_eq!(
+        story.exit().and_then(|exit| exit.code),
+        Some(6),
+        "{story:?}"
+    );
     host.finish();
 }
 
 /// This test binary as a child that plays a part.
 fn player(part: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("a name of this program"));
-    command.args(["--exact", part, "--nocapture", "--test-threads=1"]).env("LASTWORDS_TEST_ALONE", part);
+    command
+        .args(["--exact", part, "--nocapture", "--test-threads=1"])
+        .env("LASTWORDS_TEST_ALONE", part);
     command
 }
 
@@ -169,7 +236,10 @@ fn children_that_ended_before_the_loop_looked_are_found(way: Way) {
         wait_zombie(host.reactor.pid(*child).expect("a process"));
     }
     for (code, child) in (0..).zip(children) {
-        assert_eq!(host.until_closed(child).exit().and_then(|exit| exit.code), Some(code));
+        assert_eq!(
+            host.until_closed(child).exit().and_then(|exit| exit.code),
+            Some(code)
+        );
     }
     host.finish();
 }
@@ -215,18 +285,33 @@ fn a_child_that_somebody_else_reaped_is_told_without_inventing_anything(way: Way
                 _ => known += 1,
             }
             if exit.source == StatusSource::None {
-                assert_eq!((exit.code, exit.signal, story.report().outcome), (None, None, Some(Outcome::Unknown)));
+                assert_eq!(
+                    (exit.code, exit.signal, story.report().outcome),
+                    (None, None, Some(Outcome::Unknown))
+                );
             } else {
-                assert_eq!((exit.code, story.report().outcome), (Some(n % 3 + 7), Some(Outcome::Failed)));
+                assert_eq!(
+                    (exit.code, story.report().outcome),
+                    (Some(n % 3 + 7), Some(Outcome::Failed))
+                );
             }
-            assert_eq!(story.report().usage.is_some(), exit.source == StatusSource::Waitid);
+            assert_eq!(
+                story.report().usage.is_some(),
+                exit.source == StatusSource::Waitid
+            );
             assert!(drained(story) && story.delivered(Stream::Stdout) == "out\n");
         }
         OVER.store(true, Ordering::Relaxed);
         thief.join().expect("no panic");
-        assert!(STOLEN.load(Ordering::Relaxed) > 0, "the test must steal something");
+        assert!(
+            STOLEN.load(Ordering::Relaxed) > 0,
+            "the test must steal something"
+        );
         let caps = host.reactor.caps();
-        assert!(unknown == 0 || !caps.exit_info || caps.exit == ExitSource::Sigchld, "{known} known, {unknown} unknown: {caps:?}");
+        assert!(
+            unknown == 0 || !caps.exit_info || caps.exit == ExitSource::Sigchld,
+            "{known} known, {unknown} unknown: {caps:?}"
+        );
         host.finish();
     });
 }
@@ -237,16 +322,22 @@ fn exits_are_seen_with_sigchld_ignored(host: &mut Host) {
         let story = host.until_closed(child);
         let exit = story.exit().expect("an exit");
         assert!(
-            exit.code == Some(n + 1) || (exit.source, story.report().outcome) == (StatusSource::None, Some(Outcome::Unknown)),
+            exit.code == Some(n + 1)
+                || (exit.source, story.report().outcome)
+                    == (StatusSource::None, Some(Outcome::Unknown)),
             "{exit:?}"
         );
         let caps = host.reactor.caps();
-        assert!(exit.code.is_some() || !caps.exit_info || caps.exit == ExitSource::Sigchld, "{exit:?} with {caps:?}");
+        assert!(
+            exit.code.is_some() || !caps.exit_info || caps.exit == ExitSource::Sigchld,
+            "{exit:?} with {caps:?}"
+        );
         assert!(drained(host.story(child)));
     }
 }
 
-/// cases: 22. SIGCHLD ignored by the host before the loop was built: the kernel reaps all children itself.
+/// cases: 22. SIGCHLD ignored by the host before the loop was built: the kernel reaps all children
+/// itself.
 fn an_ignored_sigchld_loses_no_exit(way: Way) {
     way.alone(|| {
         sys::ignore(Signal::CHLD);
@@ -261,14 +352,18 @@ fn a_sigchld_that_is_ignored_behind_our_back_loses_no_exit(way: Way) {
     way.alone(|| {
         let mut host = Host::new(way);
         let child = host.run("exit 9");
-        assert_eq!(host.until_closed(child).exit().and_then(|exit| exit.code), Some(9));
+        assert_eq!(
+            host.until_closed(child).exit().and_then(|exit| exit.code),
+            Some(9)
+        );
         sys::ignore(Signal::CHLD);
         exits_are_seen_with_sigchld_ignored(&mut host);
         host.finish();
     });
 }
 
-/// cases: 20. The pidfd becomes readable, waitid has nothing: armed again, no spinning, and the real end is told later.
+/// cases: 20. The pidfd becomes readable, waitid has nothing: armed again, no spinning, and the
+/// real end is told later.
 fn a_dead_child_under_a_tracer_is_not_an_exit_until_the_tracer_lets_go(way: Way) {
     way.alone(|| {
         let mut host = Host::new(way);
@@ -280,12 +375,18 @@ fn a_dead_child_under_a_tracer_is_not_an_exit_until_the_tracer_lets_go(way: Way)
         wait_zombie(pid);
         let before = host.reactor.stats().turns;
         host.idle(ms(400));
-        assert!(host.story(child).exit().is_none(), "the tracer has it still");
+        assert!(
+            host.story(child).exit().is_none(),
+            "the tracer has it still"
+        );
         let turns = host.reactor.stats().turns - before;
         assert!(turns < 50, "{turns} turns with nothing to do");
         tracer.let_go();
         let story = host.until_closed(child);
-        assert_eq!(story.exit().and_then(|exit| exit.signal), Some(Signal::KILL));
+        assert_eq!(
+            story.exit().and_then(|exit| exit.signal),
+            Some(Signal::KILL)
+        );
         host.finish();
     });
 }
@@ -296,9 +397,15 @@ fn resource_use_is_told_where_the_status_was_ours(way: Way) {
     let child = host.run("i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done");
     let report = host.until_closed(child).report();
     let usage = report.usage.expect("the status was ours");
-    assert!(usage.user + usage.system > ms(1) && usage.user + usage.system < LONG, "{usage:?}");
+    assert!(
+        usage.user + usage.system > ms(1) && usage.user + usage.system < LONG,
+        "{usage:?}"
+    );
     let timing = report.timing.expect("times");
-    assert!(timing.ran.is_some_and(|ran| ran > ms(1) && ran < LONG), "{timing:?}");
+    assert!(
+        timing.ran.is_some_and(|ran| ran > ms(1) && ran < LONG),
+        "{timing:?}"
+    );
     host.finish();
 }
 
@@ -310,7 +417,13 @@ fn exits_with_calls_refused(test: &str, calls: &[(libc::c_long, i32)], check: im
         check(&host.reactor);
         let child = host.run("echo out; echo err >&2; exit 7");
         let story = host.until_closed(child);
-        assert_eq!((story.exit().and_then(|exit| exit.code), story.delivered(Stream::Stdout)), (Some(7), "out\n".into()));
+        assert_eq!(
+            (
+                story.exit().and_then(|exit| exit.code),
+                story.delivered(Stream::Stdout)
+            ),
+            (Some(7), "out\n".into())
+        );
         assert!(drained(story));
         // The group is still ended, without the leader and with it.
         let mut command = host.telling("(trap '' TERM; echo ready; exec sleep 60) & wait");
@@ -320,7 +433,13 @@ fn exits_with_calls_refused(test: &str, calls: &[(libc::c_long, i32)], check: im
         host.reactor.stop(child, None);
         let report = host.until_closed(child).report();
         assert_eq!(report.outcome, Some(Outcome::Stopped));
-        assert!(report.stop.as_ref().is_some_and(|stop| stop.stuck.is_empty()), "{report:?}");
+        assert!(
+            report
+                .stop
+                .as_ref()
+                .is_some_and(|stop| stop.stuck.is_empty()),
+            "{report:?}"
+        );
         host.finish();
     });
 }
@@ -328,37 +447,63 @@ fn exits_with_calls_refused(test: &str, calls: &[(libc::c_long, i32)], check: im
 /// cases: 21. A seccomp filter that answers EPERM.
 #[test]
 fn exits_are_seen_where_pidfd_open_is_refused() {
-    exits_with_calls_refused("exits_are_seen_where_pidfd_open_is_refused", &[(libc::SYS_pidfd_open, libc::EPERM)], |reactor| {
-        assert!(!reactor.caps().pidfd_open, "{:?}", reactor.caps());
-    });
+    exits_with_calls_refused(
+        "exits_are_seen_where_pidfd_open_is_refused",
+        &[(libc::SYS_pidfd_open, libc::EPERM)],
+        |reactor| {
+            assert!(!reactor.caps().pidfd_open, "{:?}", reactor.caps());
+        },
+    );
 }
 
 /// cases: 21. A kernel that has no pidfd_open; a pidfd from clone needs none.
 #[test]
 fn exits_are_seen_where_pidfd_open_is_missing() {
-    exits_with_calls_refused("exits_are_seen_where_pidfd_open_is_missing", &[(libc::SYS_pidfd_open, libc::ENOSYS)], |reactor| {
-        let caps = reactor.caps();
-        assert!(!caps.pidfd_open && (caps.exit == ExitSource::Pidfd) == caps.pidfd_from_clone, "{caps:?}");
-    });
+    exits_with_calls_refused(
+        "exits_are_seen_where_pidfd_open_is_missing",
+        &[(libc::SYS_pidfd_open, libc::ENOSYS)],
+        |reactor| {
+            let caps = reactor.caps();
+            assert!(
+                !caps.pidfd_open && (caps.exit == ExitSource::Pidfd) == caps.pidfd_from_clone,
+                "{caps:?}"
+            );
+        },
+    );
 }
 
 /// cases: 21.
 #[test]
 fn exits_are_seen_where_pidfd_send_signal_alone_is_missing() {
     let test = "exits_are_seen_where_pidfd_send_signal_alone_is_missing";
-    exits_with_calls_refused(test, &[(libc::SYS_pidfd_send_signal, libc::ENOSYS)], |reactor| {
-        let caps = reactor.caps();
-        assert!(!caps.pidfd_signal && !caps.group_signal, "{caps:?}");
-    });
+    exits_with_calls_refused(
+        test,
+        &[(libc::SYS_pidfd_send_signal, libc::ENOSYS)],
+        |reactor| {
+            let caps = reactor.caps();
+            assert!(!caps.pidfd_signal && !caps.group_signal, "{caps:?}");
+        },
+    );
 }
 
 /// cases: 21. No pidfds by any way: SIGCHLD takes over, and says why.
 #[test]
 fn exits_are_seen_where_nothing_of_pidfds_is_to_be_had() {
-    let none = [(libc::SYS_clone3, libc::ENOSYS), (libc::SYS_pidfd_open, libc::ENOSYS), (libc::SYS_pidfd_send_signal, libc::ENOSYS)];
-    exits_with_calls_refused("exits_are_seen_where_nothing_of_pidfds_is_to_be_had", &none, |reactor| {
-        let caps = reactor.caps();
-        assert!(!caps.clone3 && !caps.pidfd_open && !caps.pidfd_signal, "{caps:?}");
-        assert!(!caps.exit_why.is_empty());
-    });
+    let none = [
+        (libc::SYS_clone3, libc::ENOSYS),
+        (libc::SYS_pidfd_open, libc::ENOSYS),
+        (libc::SYS_pidfd_send_signal, libc::ENOSYS),
+    ];
+    exits_with_calls_refused(
+        "exits_are_seen_where_nothing_of_pidfds_is_to_be_had",
+        &none,
+        |reactor| {
+            let caps = reactor.caps();
+            assert!(
+                !caps.clone3 && !caps.pidfd_open && !caps.pidfd_signal,
+                "{caps:?}"
+            );
+            assert!(!caps.exit_why.is_empty());
+        },
+    );
 }

@@ -1,4 +1,5 @@
-//! The bodies of the fuzz targets on the committed seeds, and on some inputs from numbers; and the one that must fail.
+//! The bodies of the fuzz targets on the committed seeds, and on some inputs from numbers; and the
+//! one that must fail.
 
 use lastwords::fuzz::{TARGETS, Target, canary};
 use lastwords::kernel::sim::clock::Rng;
@@ -9,7 +10,9 @@ use std::path::{Path, PathBuf};
 const INPUTS: u64 = 200;
 
 fn seeds(name: &str) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("fuzz/corpus")
+        .join(name);
     let found = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     let mut seeds: Vec<PathBuf> = found.map(|entry| entry.expect("an entry").path()).collect();
     seeds.sort();
@@ -27,11 +30,18 @@ fn run(name: &str, target: Target) {
     for path in &seeds {
         let input = std::fs::read(path).expect("a seed");
         assert!(input.len() <= 4096, "{}: a seed is small", path.display());
-        assert!(catch_unwind(|| target(&input)).is_ok(), "{name} fails for {}", path.display());
+        assert!(
+            catch_unwind(|| target(&input)).is_ok(),
+            "{name} fails for {}",
+            path.display()
+        );
     }
     for seed in 0..INPUTS {
         let input = numbers(seed);
-        assert!(catch_unwind(|| target(&input)).is_ok(), "{name} fails for the input of number {seed}: {input:?}");
+        assert!(
+            catch_unwind(|| target(&input)).is_ok(),
+            "{name} fails for the input of number {seed}: {input:?}"
+        );
     }
 }
 
@@ -60,8 +70,15 @@ fn every_target_has_a_file_of_one_line() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/fuzz_targets");
     let names = TARGETS.iter().map(|(name, _)| *name).chain(["canary"]);
     for name in names {
-        let text = std::fs::read_to_string(folder.join(format!("{name}.rs"))).unwrap_or_else(|e| panic!("{name}: {e}"));
-        let bodies = text.lines().filter(|line| line.contains("fuzz_target!")).count();
-        assert!(bodies == 1 && text.contains(&format!("lastwords::fuzz::{name}(input)")), "{name}: {text}");
+        let text = std::fs::read_to_string(folder.join(format!("{name}.rs")))
+            .unwrap_or_else(|e| panic!("{name}: {e}"));
+        let bodies = text
+            .lines()
+            .filter(|line| line.contains("fuzz_target!"))
+            .count();
+        assert!(
+            bodies == 1 && text.contains(&format!("lastwords::fuzz::{name}(input)")),
+            "{name}: {text}"
+        );
     }
 }

@@ -1,8 +1,11 @@
-//! What a child costs in the loop that does nothing, and one that wrote a line. Counted at the allocator, not timed.
+//! What a child costs in the loop that does nothing, and one that wrote a line. Counted at the
+//! allocator, not timed.
 
 #![expect(unsafe_code, reason = "an allocator that counts is an allocator")]
 
-use lastwords::{Builder, Command, Event, ExitSourceChoice, GroupSignal, Outcome, Reactor, StopPolicy};
+use lastwords::{
+    Builder, Command, Event, ExitSourceChoice, GroupSignal, Outcome, Reactor, StopPolicy,
+};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -55,7 +58,8 @@ static COUNTING: Counting = Counting;
 /// Lists double when they are full, so each holds what it has room for at both of these.
 const NUMBERS: [usize; 2] = [128, 256];
 
-/// Starts children until there are so many, and takes their events until nothing has come for a while.
+/// Starts children until there are so many, and takes their events until nothing has come for a
+/// while.
 fn grow(reactor: &mut Reactor, command: &Command, to: usize) {
     let live = usize::try_from(reactor.stats().live).expect("few");
     for _ in live..to {
@@ -63,7 +67,10 @@ fn grow(reactor: &mut Reactor, command: &Command, to: usize) {
     }
     let end = Instant::now() + Duration::from_secs(60);
     while Instant::now() < end {
-        match reactor.wait_event(Some(Duration::from_millis(300))).expect("a turn") {
+        match reactor
+            .wait_event(Some(Duration::from_millis(300)))
+            .expect("a turn")
+        {
             Some(Event::Closed { report, .. }) => panic!("it has ended: {:?}", report.outcome),
             Some(_) => {}
             None => return,
@@ -100,8 +107,8 @@ fn ways() -> [Builder; 3] {
     [Reactor::builder(), old_group, sigchld]
 }
 
-/// limits.md, L7. Beside what is kept of it (half a KiB), a place for each of its events is counted here, which stays untouched, and
-/// so takes no memory, unless so many events do wait.
+/// limits.md, L7. Beside what is kept of it (half a KiB), a place for each of its events is counted
+/// here, which stays untouched, and so takes no memory, unless so many events do wait.
 #[test]
 fn an_idle_child_costs_half_a_kilobyte_and_places_for_its_events() {
     for builder in ways() {

@@ -1,12 +1,14 @@
-//! Every order of a small world, walked breadth first, driving the real machines; what must hold is checked in every state.
+//! Every order of a small world, walked breadth first, driving the real machines; what must hold is
+//! checked in every state.
 //!
-//! A leader, up to two members (holding a pipe or not, deaf to TERM, to KILL, or of another user; in the group or escaped),
-//! bytes and ends of file, stops of the host, every timer in every order, four background policies, kernels with and without
-//! the group flag, finite, infinite and zero bounds. In the end: from every state in which the leader has ended, or a stop was
-//! begun, notices and timers alone lead to Closed.
+//! A leader, up to two members (holding a pipe or not, deaf to TERM, to KILL, or of another user;
+//! in the group or escaped), bytes and ends of file, stops of the host, every timer in every order,
+//! four background policies, kernels with and without the group flag, finite, infinite and zero
+//! bounds. In the end: from every state in which the leader has ended, or a stop was begun, notices
+//! and timers alone lead to Closed.
 //!
-//! By default a subset of about half a million states; `LASTWORDS_MODEL=full` walks everything: 28 million states, some minutes
-//! with `--release`.
+//! By default a subset of about half a million states; `LASTWORDS_MODEL=full` walks everything: 28
+//! million states, some minutes with `--release`.
 
 #[path = "model/moves.rs"]
 mod moves;
@@ -67,9 +69,18 @@ impl Seen {
 
 fn explore(config: &Config) -> Explored {
     let mut found = Explored::default();
-    let mut seen = Seen { places: HashMap::new(), ways: Vec::new() };
+    let mut seen = Seen {
+        places: HashMap::new(),
+        ways: Vec::new(),
+    };
     let mut queue = VecDeque::new();
-    let mut life = Life::new(config.policy, config.captured, config.feeds_stdin, config.group_signal).led_by(100);
+    let mut life = Life::new(
+        config.policy,
+        config.captured,
+        config.feeds_stdin,
+        config.group_signal,
+    )
+    .led_by(100);
     let mut world = World::new(config);
     for effect in life.begin(Ns::ZERO) {
         assert!(matches!(effect, lastwords::lifecycle::Effect::Arm(..)));
@@ -91,7 +102,9 @@ fn explore(config: &Config) -> Explored {
             ends.push(place);
             continue;
         }
-        if (!state.world.leader && state.world.exec != Exec::Pending) || state.life.stopping() != Ladder::Idle {
+        if (!state.world.leader && state.world.exec != Exec::Pending)
+            || state.life.stopping() != Ladder::Idle
+        {
             must.push(place);
         }
         for step in moves(&state, config) {
@@ -100,7 +113,12 @@ fn explore(config: &Config) -> Explored {
             turn.check(&state);
             for problem in &turn.problems {
                 found.problems.entry(problem).or_insert_with(|| {
-                    format!("{} > {step:?}\n      {:?}\n      {:?}", seen.way(place), turn.at.life.phases(), turn.at.world)
+                    format!(
+                        "{} > {step:?}\n      {:?}\n      {:?}",
+                        seen.way(place),
+                        turn.at.life.phases(),
+                        turn.at.world
+                    )
                 });
             }
             found.edges.extend(turn.edges.iter().copied());
@@ -120,13 +138,24 @@ fn explore(config: &Config) -> Explored {
     found.closed = ends.len();
     let live = lead_to(&ends, notices, seen.ways.len());
     if let Some(stuck) = must.into_iter().find(|place| !live[*place as usize]) {
-        found.problems.insert("5 never closes by notices and timers alone", seen.way(stuck));
+        found.problems.insert(
+            "5 never closes by notices and timers alone",
+            seen.way(stuck),
+        );
     }
     let live = lead_to(&settled, prompt, seen.ways.len());
-    // A kept zombie hides the answer of a probe, and nothing else is certain where members are hidden from scans.
+    // A kept zombie hides the answer of a probe, and nothing else is certain where members are
+    // hidden from scans.
     let uncertain = config.hidden && (!config.group_signal || config.marked);
-    if let Some(stuck) = must_now.into_iter().find(|place| !live[*place as usize]).filter(|_| !uncertain) {
-        found.problems.insert("nobody is left in the group, and yet a timer is waited for", seen.way(stuck));
+    if let Some(stuck) = must_now
+        .into_iter()
+        .find(|place| !live[*place as usize])
+        .filter(|_| !uncertain)
+    {
+        found.problems.insert(
+            "nobody is left in the group, and yet a timer is waited for",
+            seen.way(stuck),
+        );
     }
     found
 }
@@ -139,7 +168,12 @@ fn lead_to(ends: &[u32], mut edges: Vec<(u32, u32)>, states: usize) -> Vec<bool>
     while let Some(at) = stack.pop() {
         if !std::mem::replace(&mut live[at as usize], true) {
             let first = edges.partition_point(|(to, _)| *to < at);
-            stack.extend(edges[first..].iter().take_while(|(to, _)| *to == at).map(|(_, from)| *from));
+            stack.extend(
+                edges[first..]
+                    .iter()
+                    .take_while(|(to, _)| *to == at)
+                    .map(|(_, from)| *from),
+            );
         }
     }
     live
@@ -187,9 +221,25 @@ fn main_set() -> Vec<Config> {
                 if infinite && !limited {
                     continue;
                 }
-                let drain = if infinite { DrainPolicy::default().idle(Bound::Never).limit(Bound::Never) } else { DrainPolicy::default() };
-                let policy = Policy { background, drain, run_limit: limited.then_some(60 * SEC), ..Policy::default() };
-                list.push(Config { name, policy, group_signal, ..base() });
+                let drain = if infinite {
+                    DrainPolicy::default()
+                        .idle(Bound::Never)
+                        .limit(Bound::Never)
+                } else {
+                    DrainPolicy::default()
+                };
+                let policy = Policy {
+                    background,
+                    drain,
+                    run_limit: limited.then_some(60 * SEC),
+                    ..Policy::default()
+                };
+                list.push(Config {
+                    name,
+                    policy,
+                    group_signal,
+                    ..base()
+                });
             }
         }
     }
@@ -202,41 +252,211 @@ fn side_set() -> Vec<Config> {
     let one: &'static [Kind] = &[Kind::Obeys];
     let mut list = Vec::new();
     for group_signal in [true, false] {
-        let base = Config { group_signal, kinds: few, ..base() };
+        let base = Config {
+            group_signal,
+            kinds: few,
+            ..base()
+        };
         let zero = DrainPolicy::default().idle(Duration::ZERO);
-        let at_once = BackgroundPolicy::default().grace(Duration::ZERO).wait(Wait::For(Duration::ZERO)).terminate_grace(Duration::ZERO);
-        let blind = Policy { background: BackgroundPolicy::disabled(), ..Policy::default() };
-        let with = |drain: DrainPolicy| Policy { drain, ..Policy::default() };
+        let at_once = BackgroundPolicy::default()
+            .grace(Duration::ZERO)
+            .wait(Wait::For(Duration::ZERO))
+            .terminate_grace(Duration::ZERO);
+        let blind = Policy {
+            background: BackgroundPolicy::disabled(),
+            ..Policy::default()
+        };
+        let with = |drain: DrainPolicy| Policy {
+            drain,
+            ..Policy::default()
+        };
         list.extend([
-            Config { name: "slow scans and sweeps", slow: true, ..base.clone() },
-            Config { name: "slow, two members", slow: true, kinds: one, forks: 2, writes: 0, stops: 0, ..base.clone() },
-            Config { name: "slow, detach", slow: true, detach: true, kinds: one, stops: 0, ..base.clone() },
-            Config { name: "slow, nobody looks", slow: true, policy: blind, ..base.clone() },
-            Config { name: "two streams", captured: [true, true], kinds: one, stops: 0, ..base.clone() },
-            Config { name: "two streams, a stop", captured: [true, true], kinds: one, writes: 0, ..base.clone() },
-            Config { name: "no stream", captured: [false, false], feeds_stdin: true, ..base.clone() },
-            Config { name: "pauses", pauses: 2, kinds: one, stops: 0, ..base.clone() },
-            Config { name: "detach and abandon", detach: true, abandon: true, ..base.clone() },
-            Config { name: "detach, nobody looks", detach: true, abandon: true, policy: blind, ..base.clone() },
-            Config { name: "idle of zero", policy: with(zero), ..base.clone() },
-            Config { name: "idle of zero, pauses", policy: with(zero), pauses: 1, kinds: one, ..base.clone() },
-            Config { name: "both of zero", policy: with(zero.limit(Duration::ZERO)), ..base.clone() },
-            Config { name: "limit of zero", policy: with(DrainPolicy::default().limit(Duration::ZERO)), ..base.clone() },
-            Config { name: "background at once", policy: Policy { background: at_once, ..Policy::default() }, ..base.clone() },
-            Config { name: "zombies stay", zombies: true, kinds: one, forks: 2, writes: 0, ..base.clone() },
-            Config { name: "nobody can be watched", unwatchable: true, ..base.clone() },
-            Config { name: "unwatchable zombies", unwatchable: true, zombies: true, kinds: one, ..base.clone() },
-            Config { name: "members of another user", kinds: &[Kind::Denies, Kind::Obeys], ..base.clone() },
-            Config { name: "hidden members", hidden: true, kinds: &[Kind::Denies, Kind::Obeys], ..base.clone() },
-            Config { name: "a cookie", marked: true, ..base.clone() },
-            Config { name: "a cookie, slow", marked: true, slow: true, kinds: one, ..base.clone() },
-            Config { name: "a cookie and hidden members", marked: true, hidden: true, kinds: one, ..base.clone() },
-            Config { name: "a stuck leader", leader: Kind::Stuck, feeds_stdin: true, ..base.clone() },
-            Config { name: "a stuck leader, slow", leader: Kind::Stuck, slow: true, kinds: one, ..base.clone() },
-            Config { name: "a leader of another user", leader: Kind::Denies, kinds: &[Kind::Denies, Kind::Obeys], ..base.clone() },
-            Config { name: "a deaf leader", leader: Kind::IgnoresTerm, stops: 2, ..base.clone() },
-            Config { name: "two writes", writes: 2, kinds: one, ..base.clone() },
-            Config { name: "two members", forks: 2, writes: 0, stops: 1, ..base.clone() },
+            Config {
+                name: "slow scans and sweeps",
+                slow: true,
+                ..base.clone()
+            },
+            Config {
+                name: "slow, two members",
+                slow: true,
+                kinds: one,
+                forks: 2,
+                writes: 0,
+                stops: 0,
+                ..base.clone()
+            },
+            Config {
+                name: "slow, detach",
+                slow: true,
+                detach: true,
+                kinds: one,
+                stops: 0,
+                ..base.clone()
+            },
+            Config {
+                name: "slow, nobody looks",
+                slow: true,
+                policy: blind,
+                ..base.clone()
+            },
+            Config {
+                name: "two streams",
+                captured: [true, true],
+                kinds: one,
+                stops: 0,
+                ..base.clone()
+            },
+            Config {
+                name: "two streams, a stop",
+                captured: [true, true],
+                kinds: one,
+                writes: 0,
+                ..base.clone()
+            },
+            Config {
+                name: "no stream",
+                captured: [false, false],
+                feeds_stdin: true,
+                ..base.clone()
+            },
+            Config {
+                name: "pauses",
+                pauses: 2,
+                kinds: one,
+                stops: 0,
+                ..base.clone()
+            },
+            Config {
+                name: "detach and abandon",
+                detach: true,
+                abandon: true,
+                ..base.clone()
+            },
+            Config {
+                name: "detach, nobody looks",
+                detach: true,
+                abandon: true,
+                policy: blind,
+                ..base.clone()
+            },
+            Config {
+                name: "idle of zero",
+                policy: with(zero),
+                ..base.clone()
+            },
+            Config {
+                name: "idle of zero, pauses",
+                policy: with(zero),
+                pauses: 1,
+                kinds: one,
+                ..base.clone()
+            },
+            Config {
+                name: "both of zero",
+                policy: with(zero.limit(Duration::ZERO)),
+                ..base.clone()
+            },
+            Config {
+                name: "limit of zero",
+                policy: with(DrainPolicy::default().limit(Duration::ZERO)),
+                ..base.clone()
+            },
+            Config {
+                name: "background at once",
+                policy: Policy {
+                    background: at_once,
+                    ..Policy::default()
+                },
+                ..base.clone()
+            },
+            Config {
+                name: "zombies stay",
+                zombies: true,
+                kinds: one,
+                forks: 2,
+                writes: 0,
+                ..base.clone()
+            },
+            Config {
+                name: "nobody can be watched",
+                unwatchable: true,
+                ..base.clone()
+            },
+            Config {
+                name: "unwatchable zombies",
+                unwatchable: true,
+                zombies: true,
+                kinds: one,
+                ..base.clone()
+            },
+            Config {
+                name: "members of another user",
+                kinds: &[Kind::Denies, Kind::Obeys],
+                ..base.clone()
+            },
+            Config {
+                name: "hidden members",
+                hidden: true,
+                kinds: &[Kind::Denies, Kind::Obeys],
+                ..base.clone()
+            },
+            Config {
+                name: "a cookie",
+                marked: true,
+                ..base.clone()
+            },
+            Config {
+                name: "a cookie, slow",
+                marked: true,
+                slow: true,
+                kinds: one,
+                ..base.clone()
+            },
+            Config {
+                name: "a cookie and hidden members",
+                marked: true,
+                hidden: true,
+                kinds: one,
+                ..base.clone()
+            },
+            Config {
+                name: "a stuck leader",
+                leader: Kind::Stuck,
+                feeds_stdin: true,
+                ..base.clone()
+            },
+            Config {
+                name: "a stuck leader, slow",
+                leader: Kind::Stuck,
+                slow: true,
+                kinds: one,
+                ..base.clone()
+            },
+            Config {
+                name: "a leader of another user",
+                leader: Kind::Denies,
+                kinds: &[Kind::Denies, Kind::Obeys],
+                ..base.clone()
+            },
+            Config {
+                name: "a deaf leader",
+                leader: Kind::IgnoresTerm,
+                stops: 2,
+                ..base.clone()
+            },
+            Config {
+                name: "two writes",
+                writes: 2,
+                kinds: one,
+                ..base.clone()
+            },
+            Config {
+                name: "two members",
+                forks: 2,
+                writes: 0,
+                stops: 1,
+                ..base.clone()
+            },
         ]);
     }
     list
@@ -244,12 +464,29 @@ fn side_set() -> Vec<Config> {
 
 /// The main set with more of everything.
 fn full_set() -> Vec<Config> {
-    let more = |writes, forks, stops| move |config: Config| Config { writes, forks, stops, ..config };
+    let more = |writes, forks, stops| {
+        move |config: Config| Config {
+            writes,
+            forks,
+            stops,
+            ..config
+        }
+    };
     main_set()
         .into_iter()
         .map(more(2, 2, 2))
-        .chain(side_set().into_iter().filter(|config| !config.slow).map(more(2, 2, 2)))
-        .chain(side_set().into_iter().filter(|config| config.slow).map(more(1, 1, 2)))
+        .chain(
+            side_set()
+                .into_iter()
+                .filter(|config| !config.slow)
+                .map(more(2, 2, 2)),
+        )
+        .chain(
+            side_set()
+                .into_iter()
+                .filter(|config| config.slow)
+                .map(more(1, 1, 2)),
+        )
         .chain([true, false].map(|group_signal| Config {
             name: "slow, unwatchable",
             slow: true,
@@ -269,8 +506,20 @@ fn walk(configs: &[Config]) -> Explored {
             "{:26} group flag {:5} drain {:>3?}/{:>3?} run limit {:5}: {:7} states, {:6} closed, {} problems",
             config.name,
             config.group_signal,
-            config.policy.drain.idle.duration().map(|d| d.as_secs()).unwrap_or(999),
-            config.policy.drain.limit.duration().map(|d| d.as_secs()).unwrap_or(999),
+            config
+                .policy
+                .drain
+                .idle
+                .duration()
+                .map(|d| d.as_secs())
+                .unwrap_or(999),
+            config
+                .policy
+                .drain
+                .limit
+                .duration()
+                .map(|d| d.as_secs())
+                .unwrap_or(999),
             config.policy.run_limit.is_some(),
             found.states,
             found.closed,
@@ -289,7 +538,8 @@ fn walk(configs: &[Config]) -> Explored {
 }
 
 #[test]
-fn every_order_of_the_small_world_keeps_the_invariants_closes_and_walks_every_edge_of_the_diagrams() {
+fn every_order_of_the_small_world_keeps_the_invariants_closes_and_walks_every_edge_of_the_diagrams()
+{
     let full = std::env::var("LASTWORDS_MODEL").is_ok_and(|v| v == "full");
     let mut configs = side_set();
     configs.extend(main_set());
@@ -307,10 +557,25 @@ fn every_order_of_the_small_world_keeps_the_invariants_closes_and_walks_every_ed
     ];
     for (machine, (name, source)) in diagrams.into_iter().enumerate() {
         let drawn = diagram(source);
-        let walked: BTreeSet<_> = all.edges.iter().filter(|(m, ..)| *m == machine).map(|(_, from, to)| (*from, *to)).collect();
-        println!("{name}: {} edges drawn, {} walked", drawn.len(), walked.len());
-        let (unwalked, undrawn): (Vec<_>, Vec<_>) = (drawn.difference(&walked).collect(), walked.difference(&drawn).collect());
-        assert!(unwalked.is_empty() && undrawn.is_empty(), "{name}: drawn and not walked {unwalked:?}, walked and not drawn {undrawn:?}");
+        let walked: BTreeSet<_> = all
+            .edges
+            .iter()
+            .filter(|(m, ..)| *m == machine)
+            .map(|(_, from, to)| (*from, *to))
+            .collect();
+        println!(
+            "{name}: {} edges drawn, {} walked",
+            drawn.len(),
+            walked.len()
+        );
+        let (unwalked, undrawn): (Vec<_>, Vec<_>) = (
+            drawn.difference(&walked).collect(),
+            walked.difference(&drawn).collect(),
+        );
+        assert!(
+            unwalked.is_empty() && undrawn.is_empty(),
+            "{name}: drawn and not walked {unwalked:?}, walked and not drawn {undrawn:?}"
+        );
     }
 }
 
@@ -319,7 +584,14 @@ fn diagram(source: &'static str) -> BTreeSet<(&'static str, &'static str)> {
     source
         .lines()
         .filter_map(|line| line.strip_prefix("/// "))
-        .filter_map(|line| line.split_once(" --").and_then(|(from, rest)| Some((from, rest.rsplit_once("--> ")?.1))))
-        .filter(|(from, to)| [from, to].into_iter().all(|name| name.chars().all(|c| c.is_ascii_alphabetic())))
+        .filter_map(|line| {
+            line.split_once(" --")
+                .and_then(|(from, rest)| Some((from, rest.rsplit_once("--> ")?.1)))
+        })
+        .filter(|(from, to)| {
+            [from, to]
+                .into_iter()
+                .all(|name| name.chars().all(|c| c.is_ascii_alphabetic()))
+        })
         .collect()
 }

@@ -1,4 +1,5 @@
-//! A turn allocates nothing once the loop is warmed up; what is kept stays within its bound. Counted, not timed.
+//! A turn allocates nothing once the loop is warmed up; what is kept stays within its bound.
+//! Counted, not timed.
 
 #![expect(unsafe_code, reason = "an allocator that counts is an allocator")]
 
@@ -87,7 +88,8 @@ every_way! {
     what_is_kept_stays_within_its_bound,
 }
 
-/// Drives all that runs to its end; allocations of the turns, and of the events but the last one of each generation.
+/// Drives all that runs to its end; allocations of the turns, and of the events but the last one of
+/// each generation.
 fn drive(reactor: &mut Reactor) -> (u64, u64) {
     let (mut turns, mut events) = (0, 0);
     let begun = Instant::now();
@@ -98,7 +100,9 @@ fn drive(reactor: &mut Reactor) -> (u64, u64) {
         let _turn = turn.expect("a turn");
         loop {
             let before = COUNT.get().calls;
-            let Some(event) = reactor.next_event() else { break };
+            let Some(event) = reactor.next_event() else {
+                break;
+            };
             let count = COUNT.get().calls - before;
             // The report is made when it is asked for.
             if !matches!(event, Event::Closed { .. }) {
@@ -109,14 +113,18 @@ fn drive(reactor: &mut Reactor) -> (u64, u64) {
     (turns, events)
 }
 
-/// Runs them all at once, again and again: sooner or later the loop has all that it will ever need, and a run allocates nothing.
-/// How much is needed at the same time depends on who is scheduled when, so a few runs may each need a block more.
+/// Runs them all at once, again and again: sooner or later the loop has all that it will ever need,
+/// and a run allocates nothing. How much is needed at the same time depends on who is scheduled
+/// when, so a few runs may each need a block more.
 fn assert_settles(way: Way, commands: impl Fn(&Host) -> Vec<Command>) {
     let mut host = Host::new(way);
     let commands = commands(&host);
     let mut counts = Vec::new();
     while counts.last() != Some(&(0, 0)) {
-        assert!(counts.len() < 15, "every run allocates, in turns and in events: {counts:?}");
+        assert!(
+            counts.len() < 15,
+            "every run allocates, in turns and in events: {counts:?}"
+        );
         for command in &commands {
             host.reactor.spawn(command).expect("a process");
         }
@@ -143,7 +151,9 @@ fn turns_allocate_nothing_while_bytes_are_only_kept(way: Way) {
 
 fn turns_and_events_allocate_nothing_while_bytes_are_delivered(way: Way) {
     for ahead in [4096, 256 << 10] {
-        assert_settles(way, |host| noisy(host, Capture::default().keep(0).deliver(true).ahead(ahead)));
+        assert_settles(way, |host| {
+            noisy(host, Capture::default().keep(0).deliver(true).ahead(ahead))
+        });
     }
 }
 
@@ -154,10 +164,12 @@ fn turns_allocate_nothing_while_a_line_function_sees_every_line(way: Way) {
     let mut command = host.shell(&format!("n=0; while :; do n=$((n+1)); {line}; done >&2"));
     let lines = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
     let count = lines.clone();
-    command.stderr(Capture::default().keep(64 << 10)).line_function(move |_| {
-        count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Line::Keep
-    });
+    command
+        .stderr(Capture::default().keep(64 << 10))
+        .line_function(move |_| {
+            count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Line::Keep
+        });
     let child = host.spawn(&command);
     let seen = || lines.load(std::sync::atomic::Ordering::Relaxed);
     host.until("warm", |_| seen() > 3000);
@@ -174,13 +186,17 @@ fn turns_allocate_nothing_while_a_line_function_sees_every_line(way: Way) {
 }
 
 fn turns_allocate_nothing_when_quiet_children_exit(way: Way) {
-    assert_settles(way, |host| (0..30).map(|n| host.shell(&format!("exit {n}"))).collect());
+    assert_settles(way, |host| {
+        (0..30).map(|n| host.shell(&format!("exit {n}"))).collect()
+    });
 }
 
 fn turns_allocate_nothing_while_a_stdin_is_written(way: Way) {
     assert_settles(way, |host| {
         let mut command = host.shell("exec cat");
-        command.stdin(vec![0; 4 << 20]).stdout(Capture::default().keep(4096));
+        command
+            .stdin(vec![0; 4 << 20])
+            .stdout(Capture::default().keep(4096));
         vec![command]
     });
 }
@@ -194,7 +210,11 @@ fn turns_allocate_nothing_when_there_is_nothing_to_do(way: Way) {
         for _ in 0..50 {
             let _turn = host.reactor.turn(Some(ms(1))).expect("a turn");
             assert!(host.reactor.next_event().is_none());
-            assert!(host.reactor.next_deadline().is_none_or(|at| at > Instant::now() - Duration::from_secs(60)));
+            assert!(
+                host.reactor
+                    .next_deadline()
+                    .is_none_or(|at| at > Instant::now() - Duration::from_secs(60))
+            );
         }
     });
     assert_eq!(count, 0);
@@ -209,14 +229,25 @@ fn what_is_kept_stays_within_its_bound(way: Way) {
     let command = host.shell("head -c 4194304 /dev/zero | tr '\\0' x >&2");
     let begun = COUNT.get().live;
     let child = host.reactor.spawn(&command).expect("a process");
-    COUNT.set(Count { peak: begun, ..COUNT.get() });
+    COUNT.set(Count {
+        peak: begun,
+        ..COUNT.get()
+    });
     let mut most = 0;
-    while host.reactor.kept(child, Stream::Stderr).is_some_and(|kept| kept.total() < 4 << 20) {
+    while host
+        .reactor
+        .kept(child, Stream::Stderr)
+        .is_some_and(|kept| kept.total() < 4 << 20)
+    {
         let _turn = host.reactor.turn(Some(ms(1000))).expect("a turn");
         let kept = host.reactor.kept(child, Stream::Stderr).expect("captured");
         most = most.max(kept.len());
         if kept.total() < 4 << 20 {
-            assert!(COUNT.get().peak - begun <= (2 << 20) + (512 << 10), "{:?} after {begun}", COUNT.get());
+            assert!(
+                COUNT.get().peak - begun <= (2 << 20) + (512 << 10),
+                "{:?} after {begun}",
+                COUNT.get()
+            );
         }
     }
     assert_eq!(most, 2 << 20);

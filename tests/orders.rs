@@ -1,13 +1,15 @@
-//! All orders: what happens to a generation comes in every order there is, and whatever comes one after the other comes in one turn
-//! of the host as well as in two. Nothing is sampled; the numbers are printed.
+//! All orders: what happens to a generation comes in every order there is, and whatever comes one
+//! after the other comes in one turn of the host as well as in two. Nothing is sampled; the numbers
+//! are printed.
 //!
-//! A cast is a leader with or without somebody who holds its pipes, a list of happenings (bytes, ends of file, exits, the passing of
-//! each bound, stops, a restart, notices for nothing, thieves) and what cannot be before what. Each order is played from the
-//! beginning on a loop over the simulated kernel (`orders/play.rs`), to the end, and the invariants are checked after every turn
+//! A cast is a leader with or without somebody who holds its pipes, a list of happenings (bytes,
+//! ends of file, exits, the passing of each bound, stops, a restart, notices for nothing, thieves)
+//! and what cannot be before what. Each order is played from the beginning on a loop over the
+//! simulated kernel (`orders/play.rs`), to the end, and the invariants are checked after every turn
 //! (`lastwords::fuzz::watch`).
 //!
-//! By default the longer casts have one turn after each happening or one turn after all of them; `LASTWORDS_ORDERS=full` cuts them
-//! into turns in every way as the shorter ones are.
+//! By default the longer casts have one turn after each happening or one turn after all of them;
+//! `LASTWORDS_ORDERS=full` cuts them into turns in every way as the shorter ones are.
 
 #[path = "orders/play.rs"]
 mod play;
@@ -21,13 +23,20 @@ use std::collections::BTreeSet;
 const SHORT: usize = 5;
 
 /// Every order of the moves that breaks no rule.
-fn orders(moves: &[Move], rules: &[(Move, Move)], so_far: &mut Vec<Move>, found: &mut Vec<Vec<Move>>) {
+fn orders(
+    moves: &[Move],
+    rules: &[(Move, Move)],
+    so_far: &mut Vec<Move>,
+    found: &mut Vec<Vec<Move>>,
+) {
     if so_far.len() == moves.len() {
         found.push(so_far.clone());
         return;
     }
     for next in moves {
-        let waits = |(before, after): &(Move, Move)| after == next && moves.contains(before) && !so_far.contains(before);
+        let waits = |(before, after): &(Move, Move)| {
+            after == next && moves.contains(before) && !so_far.contains(before)
+        };
         if so_far.contains(next) || rules.iter().any(waits) {
             continue;
         }
@@ -41,10 +50,15 @@ fn orders(moves: &[Move], rules: &[(Move, Move)], so_far: &mut Vec<Move>, found:
 fn cuts(moves: usize) -> Vec<u32> {
     let all = 1_u32 << (moves - 1);
     let full = std::env::var("LASTWORDS_ORDERS").is_ok_and(|v| v == "full");
-    if moves <= SHORT || full { (0..all).collect() } else { vec![0, all - 1] }
+    if moves <= SHORT || full {
+        (0..all).collect()
+    } else {
+        vec![0, all - 1]
+    }
 }
 
-/// Plays a cast in every order on every kind of kernel; how many runs, and the edges of the state diagram that were walked.
+/// Plays a cast in every order on every kind of kernel; how many runs, and the edges of the state
+/// diagram that were walked.
 fn every_order(name: &str, cast: &Cast) -> BTreeSet<Edge> {
     let mut found = Vec::new();
     orders(&cast.moves, &cast.rules, &mut Vec::new(), &mut found);
@@ -59,22 +73,49 @@ fn every_order(name: &str, cast: &Cast) -> BTreeSet<Edge> {
             }
         }
     }
-    println!("{name}: {} orders, {} ways to cut them into turns, 2 kernels: {runs} runs", found.len(), cuts.len());
+    println!(
+        "{name}: {} orders, {} ways to cut them into turns, 2 kernels: {runs} runs",
+        found.len(),
+        cuts.len()
+    );
     walked
 }
 
 fn quiet() -> Cast {
-    Cast::new(Leader::Sleeps, Other::Nobody, &[Move::Bytes, Move::Eof, Move::Exit, Move::Stop, Move::Stray])
-        .rules(&[(Move::Bytes, Move::Exit), (Move::Bytes, Move::Eof)])
+    Cast::new(
+        Leader::Sleeps,
+        Other::Nobody,
+        &[Move::Bytes, Move::Eof, Move::Exit, Move::Stop, Move::Stray],
+    )
+    .rules(&[(Move::Bytes, Move::Exit), (Move::Bytes, Move::Eof)])
 }
 
 fn restarted() -> Cast {
-    Cast::new(Leader::Sleeps, Other::Holds, &[Move::Bytes, Move::Exit, Move::Restart, Move::OtherEnds, Move::Idle, Move::Stray])
-        .rules(&[(Move::Bytes, Move::Exit)])
+    Cast::new(
+        Leader::Sleeps,
+        Other::Holds,
+        &[
+            Move::Bytes,
+            Move::Exit,
+            Move::Restart,
+            Move::OtherEnds,
+            Move::Idle,
+            Move::Stray,
+        ],
+    )
+    .rules(&[(Move::Bytes, Move::Exit)])
 }
 
 fn held() -> Cast {
-    let moves = [Move::Bytes, Move::Exit, Move::OtherBytes, Move::OtherEnds, Move::Idle, Move::Limit, Move::Restart];
+    let moves = [
+        Move::Bytes,
+        Move::Exit,
+        Move::OtherBytes,
+        Move::OtherEnds,
+        Move::Idle,
+        Move::Limit,
+        Move::Restart,
+    ];
     Cast::new(Leader::Sleeps, Other::Holds, &moves).rules(&[
         (Move::Bytes, Move::Exit),
         (Move::OtherBytes, Move::OtherEnds),
@@ -83,22 +124,60 @@ fn held() -> Cast {
 }
 
 fn stopped_while_held() -> Cast {
-    Cast::new(Leader::Sleeps, Other::HoldsAndIsDeaf, &[Move::Exit, Move::Stop, Move::Kill, Move::Grace, Move::OtherEnds])
+    Cast::new(
+        Leader::Sleeps,
+        Other::HoldsAndIsDeaf,
+        &[
+            Move::Exit,
+            Move::Stop,
+            Move::Kill,
+            Move::Grace,
+            Move::OtherEnds,
+        ],
+    )
 }
 
 fn waited_for() -> Cast {
-    Cast::new(Leader::Sleeps, Other::WorksInTheBackground, &[Move::Exit, Move::BackgroundGrace, Move::Wait, Move::Stop, Move::OtherEnds])
-        .rules(&[(Move::BackgroundGrace, Move::Wait)])
+    Cast::new(
+        Leader::Sleeps,
+        Other::WorksInTheBackground,
+        &[
+            Move::Exit,
+            Move::BackgroundGrace,
+            Move::Wait,
+            Move::Stop,
+            Move::OtherEnds,
+        ],
+    )
+    .rules(&[(Move::BackgroundGrace, Move::Wait)])
 }
 
 fn escaped() -> Cast {
-    Cast::new(Leader::Sleeps, Other::Escapes, &[Move::Exit, Move::OtherBytes, Move::OtherEnds, Move::Stop, Move::Limit])
-        .rules(&[(Move::OtherBytes, Move::OtherEnds)])
+    Cast::new(
+        Leader::Sleeps,
+        Other::Escapes,
+        &[
+            Move::Exit,
+            Move::OtherBytes,
+            Move::OtherEnds,
+            Move::Stop,
+            Move::Limit,
+        ],
+    )
+    .rules(&[(Move::OtherBytes, Move::OtherEnds)])
 }
 
 fn escaped_with_a_cookie() -> Cast {
-    let moves = [Move::Exit, Move::OtherBytes, Move::OtherEnds, Move::Stop, Move::BackgroundGrace];
-    Cast::new(Leader::Sleeps, Other::Escapes, &moves).rules(&[(Move::OtherBytes, Move::OtherEnds)]).contained(Containment::Cookie)
+    let moves = [
+        Move::Exit,
+        Move::OtherBytes,
+        Move::OtherEnds,
+        Move::Stop,
+        Move::BackgroundGrace,
+    ];
+    Cast::new(Leader::Sleeps, Other::Escapes, &moves)
+        .rules(&[(Move::OtherBytes, Move::OtherEnds)])
+        .contained(Containment::Cookie)
 }
 
 fn escaped_in_a_cgroup() -> Cast {
@@ -106,7 +185,13 @@ fn escaped_in_a_cgroup() -> Cast {
 }
 
 fn deaf_with_a_cookie() -> Cast {
-    let moves = [Move::Exit, Move::Stop, Move::Kill, Move::Grace, Move::OtherEnds];
+    let moves = [
+        Move::Exit,
+        Move::Stop,
+        Move::Kill,
+        Move::Grace,
+        Move::OtherEnds,
+    ];
     Cast::new(Leader::Sleeps, Other::EscapesAndIsDeaf, &moves).contained(Containment::Cookie)
 }
 
@@ -115,7 +200,13 @@ fn deaf_in_a_cgroup() -> Cast {
 }
 
 fn works_in_a_cgroup() -> Cast {
-    let moves = [Move::Exit, Move::BackgroundGrace, Move::Wait, Move::Stop, Move::OtherEnds];
+    let moves = [
+        Move::Exit,
+        Move::BackgroundGrace,
+        Move::Wait,
+        Move::Stop,
+        Move::OtherEnds,
+    ];
     Cast::new(Leader::Sleeps, Other::EscapesAndWorks, &moves)
         .rules(&[(Move::BackgroundGrace, Move::Wait)])
         .contained(Containment::Cgroup(CgroupOptions::default()))
@@ -130,34 +221,98 @@ fn let_go_in_a_cgroup() -> Cast {
 }
 
 fn spawning() -> Cast {
-    Cast::new(Leader::IsSlow, Other::Nobody, &[Move::Exec, Move::Stop, Move::Exit, Move::RunLimit, Move::Restart])
+    Cast::new(
+        Leader::IsSlow,
+        Other::Nobody,
+        &[
+            Move::Exec,
+            Move::Stop,
+            Move::Exit,
+            Move::RunLimit,
+            Move::Restart,
+        ],
+    )
 }
 
 fn failing() -> Cast {
-    Cast::new(Leader::CannotStart, Other::Nobody, &[Move::Exec, Move::Stop, Move::Kill, Move::Stray, Move::Restart])
+    Cast::new(
+        Leader::CannotStart,
+        Other::Nobody,
+        &[
+            Move::Exec,
+            Move::Stop,
+            Move::Kill,
+            Move::Stray,
+            Move::Restart,
+        ],
+    )
 }
 
 fn let_go() -> Cast {
-    Cast::new(Leader::Sleeps, Other::Holds, &[Move::Exit, Move::Detach, Move::Idle, Move::Stop, Move::OtherEnds])
+    Cast::new(
+        Leader::Sleeps,
+        Other::Holds,
+        &[
+            Move::Exit,
+            Move::Detach,
+            Move::Idle,
+            Move::Stop,
+            Move::OtherEnds,
+        ],
+    )
 }
 
 fn let_go_alone() -> Cast {
-    Cast::new(Leader::Sleeps, Other::WorksInTheBackground, &[Move::Bytes, Move::Exit, Move::Detach, Move::BackgroundGrace])
-        .rules(&[(Move::Bytes, Move::Exit)])
+    Cast::new(
+        Leader::Sleeps,
+        Other::WorksInTheBackground,
+        &[Move::Bytes, Move::Exit, Move::Detach, Move::BackgroundGrace],
+    )
+    .rules(&[(Move::Bytes, Move::Exit)])
 }
 
 fn stuck() -> Cast {
-    Cast::new(Leader::IsUnkillable, Other::Nobody, &[Move::Kill, Move::Stop, Move::Stuck, Move::Thaw, Move::Restart])
+    Cast::new(
+        Leader::IsUnkillable,
+        Other::Nobody,
+        &[
+            Move::Kill,
+            Move::Stop,
+            Move::Stuck,
+            Move::Thaw,
+            Move::Restart,
+        ],
+    )
 }
 
 fn stolen() -> Cast {
-    Cast::new(Leader::Sleeps, Other::Holds, &[Move::Exit, Move::Steal, Move::Stop, Move::Idle, Move::OtherEnds])
-        .rules(&[(Move::Exit, Move::Steal)])
+    Cast::new(
+        Leader::Sleeps,
+        Other::Holds,
+        &[
+            Move::Exit,
+            Move::Steal,
+            Move::Stop,
+            Move::Idle,
+            Move::OtherEnds,
+        ],
+    )
+    .rules(&[(Move::Exit, Move::Steal)])
 }
 
 fn run_out() -> Cast {
-    Cast::new(Leader::Sleeps, Other::HoldsAndIsDeaf, &[Move::Exit, Move::RunLimit, Move::Grace, Move::OtherBytes, Move::OtherEnds])
-        .rules(&[(Move::OtherBytes, Move::OtherEnds)])
+    Cast::new(
+        Leader::Sleeps,
+        Other::HoldsAndIsDeaf,
+        &[
+            Move::Exit,
+            Move::RunLimit,
+            Move::Grace,
+            Move::OtherBytes,
+            Move::OtherEnds,
+        ],
+    )
+    .rules(&[(Move::OtherBytes, Move::OtherEnds)])
 }
 
 macro_rules! casts {
@@ -195,7 +350,8 @@ casts! {
     the_run_limit_ends_what_is_left_in_every_order = run_out,
 }
 
-/// The state diagram as the host sees it. (The edges of the four machines behind it are walked by `tests/model.rs`.)
+/// The state diagram as the host sees it. (The edges of the four machines behind it are walked by
+/// `tests/model.rs`.)
 const DIAGRAM: [Edge; 15] = [
     ("Spawning", "Running"),
     ("Spawning", "Failed"),
@@ -226,7 +382,11 @@ fn every_edge_of_the_state_diagram_is_walked() {
             walked.extend(play(&cast, &order, 0, false));
         }
     }
-    println!("{} casts, {all} orders, {} edges: {walked:?}", CASTS.len(), walked.len());
+    println!(
+        "{} casts, {all} orders, {} edges: {walked:?}",
+        CASTS.len(),
+        walked.len()
+    );
     let drawn = BTreeSet::from(DIAGRAM);
     assert_eq!(walked, drawn, "walked and drawn");
 }

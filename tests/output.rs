@@ -6,7 +6,10 @@ use common::gate::{Bell, Gate};
 use common::host::{Host, delivered};
 use common::proc::wait_zombie;
 use common::{LONG, Way, alone, every_way, ms};
-use lastwords::{Capture, Command, DrainPolicy, EndedBy, Event, LastWordsPolicy, Outcome, Output, Signal, Stream, StreamEnd, Verdict};
+use lastwords::{
+    Capture, Command, DrainPolicy, EndedBy, Event, LastWordsPolicy, Outcome, Output, Signal,
+    Stream, StreamEnd, Verdict,
+};
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -42,8 +45,17 @@ fn streams_are_captured_apart(way: Way) {
     let mut host = Host::new(way);
     let child = host.run("echo 1; echo 2 >&2; echo 3; echo 4 >&2");
     let story = host.until_closed(child);
-    assert_eq!((story.delivered(Stream::Stdout), story.delivered(Stream::Stderr)), ("1\n3\n".into(), "2\n4\n".into()));
-    assert_eq!((story.kept(Stream::Stdout), story.kept(Stream::Stderr)), ("1\n3\n".into(), "2\n4\n".into()));
+    assert_eq!(
+        (
+            story.delivered(Stream::Stdout),
+            story.delivered(Stream::Stderr)
+        ),
+        ("1\n3\n".into(), "2\n4\n".into())
+    );
+    assert_eq!(
+        (story.kept(Stream::Stdout), story.kept(Stream::Stderr)),
+        ("1\n3\n".into(), "2\n4\n".into())
+    );
     assert_eq!(story.report().stderr_tail, ["2", "4"]);
     host.finish();
 }
@@ -56,9 +68,15 @@ fn merged_streams_keep_their_order(way: Way) {
     let child = host.spawn(&command);
     let story = host.until_closed(child);
     let order = "o1\ne1\no2\ne2\no3\ne3\no4\ne4\no5\ne5\n";
-    assert_eq!((story.delivered(Stream::Stdout), story.kept(Stream::Stdout)), (order.into(), order.into()));
+    assert_eq!(
+        (story.delivered(Stream::Stdout), story.kept(Stream::Stdout)),
+        (order.into(), order.into())
+    );
     assert!(story.report().stderr.is_none());
-    assert_eq!(story.report().stderr_tail, order.lines().collect::<Vec<_>>());
+    assert_eq!(
+        story.report().stderr_tail,
+        order.lines().collect::<Vec<_>>()
+    );
     host.finish();
 }
 
@@ -68,35 +86,50 @@ fn raw_streams_are_the_hosts(way: Way) {
     let gate = Gate::at(9, &mut command);
     command.stdout(Output::Raw).stderr(Output::Raw);
     let child = host.spawn(&command);
-    let [out, err] = [host.reactor.take_stdout(child), host.reactor.take_stderr(child)].map(|raw| raw.expect("a read end"));
+    let [out, err] = [
+        host.reactor.take_stdout(child),
+        host.reactor.take_stderr(child),
+    ]
+    .map(|raw| raw.expect("a read end"));
     assert!(host.reactor.take_stdout(child).is_none(), "once");
     let mut out = std::fs::File::from(out);
     let mut said = Vec::new();
     let mut buffer = [0; 64];
-    common::wait_until("its first line, without blocking", || match out.read(&mut buffer) {
-        Ok(n) => {
-            said.extend_from_slice(&buffer[..n]);
-            said.ends_with(b"\n")
-        }
-        Err(error) => {
-            assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
-            false
+    common::wait_until("its first line, without blocking", || {
+        match out.read(&mut buffer) {
+            Ok(n) => {
+                said.extend_from_slice(&buffer[..n]);
+                said.ends_with(b"\n")
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+                false
+            }
         }
     });
     gate.open();
     let story = host.until_closed(child);
     assert!(story.report().stdout.is_none() && story.report().stderr.is_none());
-    assert_eq!(story.drain().map(|drain| drain.verdict), Some(Verdict::Drained));
+    assert_eq!(
+        story.drain().map(|drain| drain.verdict),
+        Some(Verdict::Drained)
+    );
     out.read_to_end(&mut said).expect("the rest");
     assert_eq!(said, b"out\nmore\n");
     let mut said = String::new();
-    std::fs::File::from(err).read_to_string(&mut said).expect("all of it");
+    std::fs::File::from(err)
+        .read_to_string(&mut said)
+        .expect("all of it");
     assert_eq!(said, "err\n");
     host.finish();
 }
 
 fn streams_go_where_they_are_sent(way: Way) {
-    let path = std::env::temp_dir().join(format!("lastwords-output-{}-{:?}", std::process::id(), way.mode));
+    let path = std::env::temp_dir().join(format!(
+        "lastwords-output-{}-{:?}",
+        std::process::id(),
+        way.mode
+    ));
     let file = std::fs::File::create(&path).expect("a file");
     let mut host = Host::new(way);
     let mut command = host.shell("echo to the file; echo nowhere >&2; readlink /proc/$$/fd/2");
@@ -104,7 +137,10 @@ fn streams_go_where_they_are_sent(way: Way) {
     let child = host.spawn(&command);
     let report = host.until_closed(child).report();
     assert!(report.success() && report.stdout.is_none() && report.stderr.is_none());
-    assert_eq!(std::fs::read_to_string(&path).expect("text"), "to the file\n/dev/null\n");
+    assert_eq!(
+        std::fs::read_to_string(&path).expect("text"),
+        "to the file\n/dev/null\n"
+    );
     host.finish();
     std::fs::remove_file(path).expect("removed");
 }
@@ -119,10 +155,21 @@ fn inherited_streams_are_the_hosts_own(way: Way) {
         host.finish();
         return;
     }
-    let output = alone::again(way.test).output().expect("this test binary again");
-    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && said.contains("1 passed"), "{said}{complained}");
-    assert!(said.contains("said by the child\n") && complained.contains("and by its stderr\n"), "{said}{complained}");
+    let output = alone::again(way.test)
+        .output()
+        .expect("this test binary again");
+    let (said, complained) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}{complained}"
+    );
+    assert!(
+        said.contains("said by the child\n") && complained.contains("and by its stderr\n"),
+        "{said}{complained}"
+    );
 }
 
 /// cases: 11. spec 5.2: the newest bytes, the others counted.
@@ -139,9 +186,15 @@ fn what_is_kept_is_bounded_to_the_byte(way: Way) {
         let child = host.spawn(&command);
         let story = host.until_closed(child);
         let stdout = story.report().stdout.expect("captured");
-        assert_eq!((stdout.bytes, stdout.dropped), (588_895, 588_895_u64.saturating_sub(keep)));
+        assert_eq!(
+            (stdout.bytes, stdout.dropped),
+            (588_895, 588_895_u64.saturating_sub(keep))
+        );
         let all: String = (1..=100_000).map(|n| format!("{n}\n")).collect();
-        assert!(all.as_bytes().ends_with(&story.kept_bytes(Stream::Stdout)), "the newest {keep}");
+        assert!(
+            all.as_bytes().ends_with(&story.kept_bytes(Stream::Stdout)),
+            "the newest {keep}"
+        );
     }
     host.finish();
 }
@@ -149,12 +202,21 @@ fn what_is_kept_is_bounded_to_the_byte(way: Way) {
 fn nothing_is_kept_where_nothing_is_to_be(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.shell("seq 1 100000; echo err >&2");
-    command.stdout(Capture::default().keep(0)).stderr(Capture::default().keep(0));
+    command
+        .stdout(Capture::default().keep(0))
+        .stderr(Capture::default().keep(0));
     let child = host.spawn(&command);
     let story = host.until_closed(child);
     let report = story.report();
-    assert_eq!(report.stdout.map(|stream| (stream.bytes, stream.dropped)), Some((588_895, 588_895)));
-    assert!(report.stderr_tail.is_empty(), "words that are not kept cannot be told: {:?}", report.stderr_tail);
+    assert_eq!(
+        report.stdout.map(|stream| (stream.bytes, stream.dropped)),
+        Some((588_895, 588_895))
+    );
+    assert!(
+        report.stderr_tail.is_empty(),
+        "words that are not kept cannot be told: {:?}",
+        report.stderr_tail
+    );
     host.finish();
 }
 
@@ -166,7 +228,12 @@ fn pieces_are_contiguous_and_carry_their_offsets(way: Way) {
     let story = host.until_closed(child);
     assert_eq!(story.taken[0].bytes.len(), 3 * 108_894);
     assert_eq!(story.taken[1].bytes.len(), 3 * 21);
-    assert!(story.report().timing.is_some_and(|timing| timing.total <= before.elapsed()));
+    assert!(
+        story
+            .report()
+            .timing
+            .is_some_and(|timing| timing.total <= before.elapsed())
+    );
     host.finish();
 }
 
@@ -175,10 +242,17 @@ fn undelivered_bytes_hold_the_child_back_and_are_never_dropped(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.shell("head -c 1048576 /dev/zero; echo >&8");
     let bell = Bell::at(8, &mut command);
-    command.stdout(Capture::default().deliver(true).ahead(10_000).keep(0)).stderr(Output::Null);
+    command
+        .stdout(Capture::default().deliver(true).ahead(10_000).keep(0))
+        .stderr(Output::Null);
     let child = host.spawn(&command);
     // Nothing is taken: turns go on, and read no more than they may.
-    let total = |host: &Host| host.reactor.kept(child, Stream::Stdout).expect("captured").total();
+    let total = |host: &Host| {
+        host.reactor
+            .kept(child, Stream::Stdout)
+            .expect("captured")
+            .total()
+    };
     common::wait_until("as much as may wait", || {
         host.turn(Duration::ZERO);
         total(&host) >= 10_000
@@ -188,10 +262,16 @@ fn undelivered_bytes_hold_the_child_back_and_are_never_dropped(way: Way) {
         std::thread::sleep(ms(2));
     }
     let held = total(&host);
-    assert!((10_000..=10_000 + (128 << 10)).contains(&held), "at most one read beyond `ahead`: {held}");
+    assert!(
+        (10_000..=10_000 + (128 << 10)).contains(&held),
+        "at most one read beyond `ahead`: {held}"
+    );
     assert!(!bell.rang(), "the child is held back");
     let story = host.until_closed(child);
-    assert_eq!((story.taken[0].bytes.len(), story.taken[0].lost), (1 << 20, 0));
+    assert_eq!(
+        (story.taken[0].bytes.len(), story.taken[0].lost),
+        (1 << 20, 0)
+    );
     assert!(bell.rang());
     host.finish();
 }
@@ -199,14 +279,28 @@ fn undelivered_bytes_hold_the_child_back_and_are_never_dropped(way: Way) {
 fn lossy_delivery_tells_what_was_lost(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.shell("exec seq 1 100000");
-    command.stdout(Capture::default().deliver(true).ahead(4096).keep(1000).lossy(true));
+    command.stdout(
+        Capture::default()
+            .deliver(true)
+            .ahead(4096)
+            .keep(1000)
+            .lossy(true),
+    );
     let child = host.spawn(&command);
     // Nothing is taken until it has ended: it is not held back.
     wait_until_dead_turning(&mut host, child);
     let story = host.until_closed(child);
     let taken = &story.taken[0];
-    assert_eq!((taken.bytes.len() as u64 + taken.lost, taken.end), (588_895, 588_895));
-    assert!(taken.lost > 500_000 && taken.bytes.len() >= 4096, "{} lost, {} taken", taken.lost, taken.bytes.len());
+    assert_eq!(
+        (taken.bytes.len() as u64 + taken.lost, taken.end),
+        (588_895, 588_895)
+    );
+    assert!(
+        taken.lost > 500_000 && taken.bytes.len() >= 4096,
+        "{} lost, {} taken",
+        taken.lost,
+        taken.bytes.len()
+    );
     assert!(taken.bytes.ends_with(b"99999\n100000\n"));
     host.finish();
 }
@@ -244,9 +338,16 @@ fn a_stream_is_held_back_and_let_go_by_the_host(way: Way) {
     assert!(host.reactor.pause_output(child, Stream::Stdout));
     host.until_drained(child);
     assert!(host.story(child).taken[0].bytes.is_empty());
-    assert_eq!(host.story(child).delivered(Stream::Stderr), "two\n\n", "the other stream goes on");
+    assert_eq!(
+        host.story(child).delivered(Stream::Stderr),
+        "two\n\n",
+        "the other stream goes on"
+    );
     host.idle(ms(50));
-    assert!(host.story(child).report.is_none(), "Closed waits for what is undelivered");
+    assert!(
+        host.story(child).report.is_none(),
+        "Closed waits for what is undelivered"
+    );
     assert!(host.reactor.resume_output(child, Stream::Stdout));
     let story = host.until_closed(child);
     assert_eq!(story.delivered(Stream::Stdout), "one\n");
@@ -260,13 +361,28 @@ fn a_stream_that_the_host_closes_ends_its_writer(way: Way) {
     let child = host.run("echo words >&2; exec yes");
     host.until_said(child, "y\n");
     assert!(host.reactor.close_output(child, Stream::Stdout));
-    assert!(!host.reactor.close_output(child, Stream::Stdout), "it is closed already");
+    assert!(
+        !host.reactor.close_output(child, Stream::Stdout),
+        "it is closed already"
+    );
     let story = host.until_closed(child);
     let report = story.report();
-    assert_eq!((report.outcome, report.exit.and_then(|exit| exit.signal)), (Some(Outcome::Signaled), Some(Signal::PIPE)));
-    assert_eq!(report.stdout.and_then(|stream| stream.end), Some(StreamEnd::Closed));
+    assert_eq!(
+        (report.outcome, report.exit.and_then(|exit| exit.signal)),
+        (Some(Outcome::Signaled), Some(Signal::PIPE))
+    );
+    assert_eq!(
+        report.stdout.and_then(|stream| stream.end),
+        Some(StreamEnd::Closed)
+    );
     assert_eq!(report.stderr_tail, ["words"]);
-    assert_eq!(report.drain.as_ref().map(|drain| (drain.verdict, drain.ended_by)), Some((Verdict::Drained, Some(EndedBy::Eof))));
+    assert_eq!(
+        report
+            .drain
+            .as_ref()
+            .map(|drain| (drain.verdict, drain.ended_by)),
+        Some((Verdict::Drained, Some(EndedBy::Eof)))
+    );
     host.finish();
 }
 
@@ -276,14 +392,23 @@ fn what_was_kept_can_be_looked_at_while_it_comes_and_taken_once(way: Way) {
     let (bell, gate) = (Bell::at(8, &mut command), Gate::at(9, &mut command));
     let child = host.spawn(&command);
     bell.wait();
-    host.until("the first line", |host| host.reactor.kept(child, Stream::Stdout).is_some_and(|kept| kept.to_vec() == b"early\n"));
-    assert!(host.reactor.take(child, Stream::Stdout).is_none(), "not before Closed");
+    host.until("the first line", |host| {
+        host.reactor
+            .kept(child, Stream::Stdout)
+            .is_some_and(|kept| kept.to_vec() == b"early\n")
+    });
+    assert!(
+        host.reactor.take(child, Stream::Stdout).is_none(),
+        "not before Closed"
+    );
     gate.open();
     let mut taken = None;
     let begun = Instant::now();
     while taken.is_none() {
         assert!(begun.elapsed() < LONG);
-        let Some(event) = host.reactor.wait_event(Some(LONG)).expect("a turn") else { continue };
+        let Some(event) = host.reactor.wait_event(Some(LONG)).expect("a turn") else {
+            continue;
+        };
         if let Event::Closed { generation, .. } = event {
             assert!(host.reactor.kept(generation, Stream::Stdout).is_some());
             taken = host.reactor.take(generation, Stream::Stdout);
@@ -292,12 +417,26 @@ fn what_was_kept_can_be_looked_at_while_it_comes_and_taken_once(way: Way) {
         }
     }
     let mut taken = taken.expect("what was kept");
-    assert_eq!((taken.len(), taken.total(), taken.dropped(), taken.is_empty()), (11, 11, 0, false));
+    assert_eq!(
+        (
+            taken.len(),
+            taken.total(),
+            taken.dropped(),
+            taken.is_empty()
+        ),
+        (11, 11, 0, false)
+    );
     let mut text = String::new();
     taken.read_to_string(&mut text).expect("text");
-    assert_eq!((text.as_str(), taken.to_string_lossy().as_str()), ("early\nlate\n", "early\nlate\n"));
+    assert_eq!(
+        (text.as_str(), taken.to_string_lossy().as_str()),
+        ("early\nlate\n", "early\nlate\n")
+    );
     assert!(host.reactor.next_event().is_none());
-    assert!(host.reactor.take(child, Stream::Stderr).is_none() && host.reactor.kept(child, Stream::Stderr).is_none());
+    assert!(
+        host.reactor.take(child, Stream::Stderr).is_none()
+            && host.reactor.kept(child, Stream::Stderr).is_none()
+    );
     assert!(!host.reactor.is_busy());
 }
 
@@ -306,7 +445,13 @@ fn a_nul_byte_cuts_nothing(way: Way) {
     let mut host = Host::new(way);
     let child = host.run("printf 'a\\000b'; printf 'c\\000d\\n' >&2");
     let story = host.until_closed(child);
-    assert_eq!((story.taken[0].bytes.as_slice(), story.kept_bytes(Stream::Stdout)), (&b"a\0b"[..], b"a\0b".to_vec()));
+    assert_eq!(
+        (
+            story.taken[0].bytes.as_slice(),
+            story.kept_bytes(Stream::Stdout)
+        ),
+        (&b"a\0b"[..], b"a\0b".to_vec())
+    );
     assert_eq!(story.kept_bytes(Stream::Stderr), b"c\0d\n");
     assert_eq!(story.report().stderr_tail, ["cd"]);
     host.finish();
@@ -320,8 +465,14 @@ fn invalid_utf8_and_many_good_lines_are_kept_and_told(way: Way) {
     let child = host.spawn(&command);
     let story = host.until_closed(child);
     let tail = &story.report().stderr_tail;
-    assert_eq!((tail.len(), tail[0].as_str(), tail[50_000].as_str()), (50_001, "\u{fffd}", "50000"));
-    assert_eq!(story.report().stderr.map(|stream| stream.bytes), Some(2 + 288_894));
+    assert_eq!(
+        (tail.len(), tail[0].as_str(), tail[50_000].as_str()),
+        (50_001, "\u{fffd}", "50000")
+    );
+    assert_eq!(
+        story.report().stderr.map(|stream| stream.bytes),
+        Some(2 + 288_894)
+    );
     host.finish();
 }
 
@@ -332,10 +483,20 @@ fn an_endless_line_is_cut_with_a_mark(way: Way) {
     command.stderr(Capture::default().keep(8 << 20));
     let child = host.spawn(&command);
     let story = host.until_closed(child);
-    assert_eq!(story.report().stderr.map(|stream| (stream.bytes, stream.dropped)), Some((5_000_005, 0)));
+    assert_eq!(
+        story
+            .report()
+            .stderr
+            .map(|stream| (stream.bytes, stream.dropped)),
+        Some((5_000_005, 0))
+    );
     let tail = &story.report().stderr_tail;
     assert_eq!(tail.len(), 1);
-    assert!(tail[0].len() <= 8 << 10 && tail[0].starts_with("beginxxxx") && !tail[0].ends_with("xxxx"), "{}", tail[0].len());
+    assert!(
+        tail[0].len() <= 8 << 10 && tail[0].starts_with("beginxxxx") && !tail[0].ends_with("xxxx"),
+        "{}",
+        tail[0].len()
+    );
     host.finish();
 }
 
@@ -343,21 +504,39 @@ fn an_endless_line_is_cut_with_a_mark(way: Way) {
 fn kept_text_begins_with_a_whole_character(way: Way) {
     let mut host = Host::new(way);
     for keep in [999, 1000] {
-        let mut command = host.shell("i=0; while [ $i -lt 2000 ]; do printf '\\303\\251' >&2; i=$((i+1)); done");
+        let mut command =
+            host.shell("i=0; while [ $i -lt 2000 ]; do printf '\\303\\251' >&2; i=$((i+1)); done");
         command.stderr(Capture::default().keep(keep));
         let child = host.spawn(&command);
         let story = host.until_closed(child);
-        assert_eq!(story.report().stderr.map(|stream| (stream.bytes, stream.dropped)), Some((4000, 4000 - keep)));
+        assert_eq!(
+            story
+                .report()
+                .stderr
+                .map(|stream| (stream.bytes, stream.dropped)),
+            Some((4000, 4000 - keep))
+        );
         let text = story.kept[1].as_ref().expect("captured").to_string_lossy();
-        assert!(text.chars().all(|c| c == 'é') && text.chars().count() as u64 == keep / 2, "{text}");
-        assert!(story.report().stderr_tail.iter().all(|line| !line.contains('\u{fffd}')));
+        assert!(
+            text.chars().all(|c| c == 'é') && text.chars().count() as u64 == keep / 2,
+            "{text}"
+        );
+        assert!(
+            story
+                .report()
+                .stderr_tail
+                .iter()
+                .all(|line| !line.contains('\u{fffd}'))
+        );
     }
     host.finish();
 }
 
 fn binary_noise_comes_through_unchanged(way: Way) {
     let mut host = Host::new(way);
-    let noise: Vec<u8> = (0..300_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let noise: Vec<u8> = (0..300_000u32)
+        .map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8)
+        .collect();
     let mut command = host.telling("exec cat");
     command.stdin(noise.clone());
     let child = host.spawn(&command);
@@ -369,7 +548,10 @@ fn binary_noise_comes_through_unchanged(way: Way) {
 fn a_last_line_without_a_newline_counts(way: Way) {
     let mut host = Host::new(way);
     let child = host.run("printf 'first\\r\\nlast' >&2");
-    assert_eq!(host.until_closed(child).report().stderr_tail, ["first", "last"]);
+    assert_eq!(
+        host.until_closed(child).report().stderr_tail,
+        ["first", "last"]
+    );
     host.finish();
 }
 
@@ -383,21 +565,32 @@ fn a_pipe_size_that_is_refused_is_no_error(way: Way) {
         let stdout = host.until_closed(child).report().stdout.expect("captured");
         assert_eq!(stdout.bytes, 588_895, "{pipe}");
         // What was had is told: a power of two of pages, or what it was before.
-        assert!(stdout.capacity.is_some_and(|had| had.is_power_of_two() && had >= 4096), "{pipe}: {stdout:?}");
+        assert!(
+            stdout
+                .capacity
+                .is_some_and(|had| had.is_power_of_two() && had >= 4096),
+            "{pipe}: {stdout:?}"
+        );
         if pipe == 1 << 20 {
-            assert!([64 << 10, 1 << 20].contains(&stdout.capacity.unwrap_or(0)), "{stdout:?}");
+            assert!(
+                [64 << 10, 1 << 20].contains(&stdout.capacity.unwrap_or(0)),
+                "{stdout:?}"
+            );
         }
     }
     host.finish();
 }
 
-/// spec 5.5: bounded bytes per stream and turn; the quiet ones are served while the noisy ones go on.
+/// spec 5.5: bounded bytes per stream and turn; the quiet ones are served while the noisy ones go
+/// on.
 fn noisy_children_cost_their_neighbours_nothing(way: Way) {
     let mut host = Host::new(way);
     let noisy: Vec<_> = (0..4)
         .map(|_| {
             let mut command = host.shell("exec yes");
-            command.stdout(Capture::default().keep(1 << 16)).stderr(Output::Null);
+            command
+                .stdout(Capture::default().keep(1 << 16))
+                .stderr(Output::Null);
             host.spawn(&command)
         })
         .collect();
@@ -409,12 +602,22 @@ fn noisy_children_cost_their_neighbours_nothing(way: Way) {
         wait_zombie(host.reactor.pid(child).expect("a process"));
         let before = host.reactor.stats();
         let story = host.until_drained(child);
-        assert_eq!((story.delivered(Stream::Stdout), story.last_words()), ("go\n".into(), Some(vec!["quiet".to_owned()])));
+        assert_eq!(
+            (story.delivered(Stream::Stdout), story.last_words()),
+            ("go\n".into(), Some(vec!["quiet".to_owned()]))
+        );
         let read = host.reactor.stats().bytes - before.bytes;
-        assert!(read <= 8 << 20, "{n}: {read} bytes of others before its verdict");
+        assert!(
+            read <= 8 << 20,
+            "{n}: {read} bytes of others before its verdict"
+        );
     }
     for child in &noisy {
-        let total = host.reactor.kept(*child, Stream::Stdout).expect("captured").total();
+        let total = host
+            .reactor
+            .kept(*child, Stream::Stdout)
+            .expect("captured")
+            .total();
         assert!(total > 0, "each has its turn");
     }
     host.reactor.stop_all(None);
@@ -427,8 +630,17 @@ fn a_child_that_moves_its_pipes_around_ends_like_any_other(way: Way) {
     let mut host = Host::new(way);
     let child = host.run("exec 5>&1 6>&2 1>&6 2>&5 5>&- 6>&-; echo to stderr; echo to stdout >&2; exec 1>&- 1>&2; echo too");
     let story = host.until_closed(child);
-    assert_eq!((story.delivered(Stream::Stdout), story.delivered(Stream::Stderr)), ("to stdout\ntoo\n".into(), "to stderr\n".into()));
-    assert_eq!(story.drain().map(|drain| drain.verdict), Some(Verdict::Drained));
+    assert_eq!(
+        (
+            story.delivered(Stream::Stdout),
+            story.delivered(Stream::Stderr)
+        ),
+        ("to stdout\ntoo\n".into(), "to stderr\n".into())
+    );
+    assert_eq!(
+        story.drain().map(|drain| drain.verdict),
+        Some(Verdict::Drained)
+    );
     host.finish();
 }
 
@@ -440,14 +652,29 @@ fn run_gives_back_what_was_kept_and_leaves_other_events_alone(way: Way) {
     let other = host.spawn(&other);
     let command = host.telling("echo out; echo err >&2; exit 3");
     let finished = host.reactor.run(&command).expect("run");
-    assert_eq!(finished.stdout.map(|kept| kept.to_vec()), Some(b"out\n".to_vec()));
-    assert_eq!(finished.stderr.map(|kept| kept.to_vec()), Some(b"err\n".to_vec()));
-    assert_eq!((finished.report.outcome, finished.report.stderr_tail), (Some(Outcome::Failed), vec!["err".to_owned()]));
+    assert_eq!(
+        finished.stdout.map(|kept| kept.to_vec()),
+        Some(b"out\n".to_vec())
+    );
+    assert_eq!(
+        finished.stderr.map(|kept| kept.to_vec()),
+        Some(b"err\n".to_vec())
+    );
+    assert_eq!(
+        (finished.report.outcome, finished.report.stderr_tail),
+        (Some(Outcome::Failed), vec!["err".to_owned()])
+    );
     host.until_said(other, "other");
     host.reactor.kill(other);
     host.until_closed(other);
-    let error = host.reactor.run(&Command::new("/nonexistent/program")).expect_err("no such program");
-    assert!(error.is_not_found() && error.raw_os_error() == Some(libc::ENOENT), "{error}");
+    let error = host
+        .reactor
+        .run(&Command::new("/nonexistent/program"))
+        .expect_err("no such program");
+    assert!(
+        error.is_not_found() && error.raw_os_error() == Some(libc::ENOENT),
+        "{error}"
+    );
     host.finish();
 }
 
@@ -455,12 +682,26 @@ fn run_gives_back_what_was_kept_and_leaves_other_events_alone(way: Way) {
 #[test]
 fn a_std_command_is_run_as_it_would_be() {
     let mut std = std::process::Command::new("sh");
-    std.args(["-c", "echo $LASTWORDS_TEST_VARIABLE; pwd"]).env("LASTWORDS_TEST_VARIABLE", "value").current_dir("/");
+    std.args(["-c", "echo $LASTWORDS_TEST_VARIABLE; pwd"])
+        .env("LASTWORDS_TEST_VARIABLE", "value")
+        .current_dir("/");
     let finished = lastwords::run(&Command::from(&std)).expect("run");
-    assert_eq!(finished.stdout.map(|kept| kept.to_vec()), Some(std.output().expect("output").stdout));
+    assert_eq!(
+        finished.stdout.map(|kept| kept.to_vec()),
+        Some(std.output().expect("output").stdout)
+    );
     let mut command = Command::new("sh");
-    command.arg0("another name").args(["-c", "echo $0; umask; env | wc -l"]).env_clear().env("ONLY", "one").umask(0o027);
-    let text = lastwords::run(&command).expect("run").stdout.expect("captured").to_string_lossy();
+    command
+        .arg0("another name")
+        .args(["-c", "echo $0; umask; env | wc -l"])
+        .env_clear()
+        .env("ONLY", "one")
+        .umask(0o027);
+    let text = lastwords::run(&command)
+        .expect("run")
+        .stdout
+        .expect("captured")
+        .to_string_lossy();
     let lines: Vec<_> = text.lines().map(str::trim).collect();
     assert_eq!(lines[..2], ["another name", "0027"]);
     assert!(delivered_is_not_the_default(), "delivery is opt-in");

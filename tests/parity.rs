@@ -1,7 +1,9 @@
-//! The same scripts on every kernel: same events, same report, up to timing, the sizes of pieces and the order between generations.
+//! The same scripts on every kernel: same events, same report, up to timing, the sizes of pieces
+//! and the order between generations.
 //!
-//! A real kernel plays each script in real processes (the test binary plays them itself, see `support`), the simulated one in
-//! its world. Bounds are generous on both: what is compared is what was decided, never how long it took.
+//! A real kernel plays each script in real processes (the test binary plays them itself, see
+//! `support`), the simulated one in its world. Bounds are generous on both: what is compared is
+//! what was decided, never how long it took.
 
 mod support;
 
@@ -9,8 +11,8 @@ use lastwords::kernel::Kernel;
 use lastwords::kernel::sim::{Sim, SimOptions};
 use lastwords::words::ExitSource;
 use lastwords::{
-    BackendChoice, BackgroundPolicy, Capture, CgroupOptions, Command, Containment, DrainPolicy, Event, ExitSourceChoice, Generation,
-    GroupSignal, Reactor, StdinEnd, StopPolicy, Stream, Wait,
+    BackendChoice, BackgroundPolicy, Capture, CgroupOptions, Command, Containment, DrainPolicy,
+    Event, ExitSourceChoice, Generation, GroupSignal, Reactor, StdinEnd, StopPolicy, Stream, Wait,
 };
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -78,8 +80,20 @@ const fn case(name: &'static str, script: &'static str, policies: fn(&mut Comman
     told(name, script, policies, When::Never, Deed::Stop)
 }
 
-const fn told(name: &'static str, script: &'static str, policies: fn(&mut Command), when: When, deed: Deed) -> Case {
-    Case { name, script, policies, deed: (when, deed), contain: Within::Group }
+const fn told(
+    name: &'static str,
+    script: &'static str,
+    policies: fn(&mut Command),
+    when: When,
+    deed: Deed,
+) -> Case {
+    Case {
+        name,
+        script,
+        policies,
+        deed: (when, deed),
+        contain: Within::Group,
+    }
 }
 
 fn plain(_: &mut Command) {}
@@ -98,19 +112,38 @@ fn short_limit(command: &mut Command) {
 
 /// The grace is longer than whoever obeys needs on any load.
 fn ended(command: &mut Command) {
-    command.background(BackgroundPolicy::default().grace(ms(100)).wait(Wait::For(ms(300))).terminate_grace(ms(20_000)));
+    command.background(
+        BackgroundPolicy::default()
+            .grace(ms(100))
+            .wait(Wait::For(ms(300)))
+            .terminate_grace(ms(20_000)),
+    );
 }
 
 fn waits(command: &mut Command) {
-    command.background(BackgroundPolicy::default().grace(ms(100)).wait(Wait::For(ms(30_000))));
+    command.background(
+        BackgroundPolicy::default()
+            .grace(ms(100))
+            .wait(Wait::For(ms(30_000))),
+    );
 }
 
 fn short_wait(command: &mut Command) {
-    command.background(BackgroundPolicy::default().grace(ms(100)).wait(Wait::For(ms(300))).terminate_grace(ms(300)));
+    command.background(
+        BackgroundPolicy::default()
+            .grace(ms(100))
+            .wait(Wait::For(ms(300)))
+            .terminate_grace(ms(300)),
+    );
 }
 
 fn kept(command: &mut Command) {
-    command.background(BackgroundPolicy::default().grace(ms(100)).wait(Wait::For(ms(300))).keep_orphans(true));
+    command.background(
+        BackgroundPolicy::default()
+            .grace(ms(100))
+            .wait(Wait::For(ms(300)))
+            .keep_orphans(true),
+    );
 }
 
 fn reported(command: &mut Command) {
@@ -118,7 +151,9 @@ fn reported(command: &mut Command) {
 }
 
 fn ignored(command: &mut Command) {
-    command.background(BackgroundPolicy::disabled()).drain(DrainPolicy::default().idle(ms(300)));
+    command
+        .background(BackgroundPolicy::disabled())
+        .drain(DrainPolicy::default().idle(ms(300)));
 }
 
 fn short_grace(command: &mut Command) {
@@ -126,11 +161,15 @@ fn short_grace(command: &mut Command) {
 }
 
 fn short_run(command: &mut Command) {
-    command.run_limit(ms(500)).stop(StopPolicy::default().grace(ms(400)));
+    command
+        .run_limit(ms(500))
+        .stop(StopPolicy::default().grace(ms(400)));
 }
 
 fn small(command: &mut Command) {
-    command.stdout(Capture::default().keep(1000)).stderr(Capture::default().keep(10));
+    command
+        .stdout(Capture::default().keep(1000))
+        .stderr(Capture::default().keep(10));
 }
 
 fn fed(command: &mut Command) {
@@ -141,27 +180,108 @@ fn fed_much(command: &mut Command) {
     command.stdin(vec![b'x'; 1 << 20]);
 }
 
-/// The scripts. In none of them two processes die of one signal: which of them is seen to be gone first is a matter of time.
+/// The scripts. In none of them two processes die of one signal: which of them is seen to be gone
+/// first is a matter of time.
 const CASES: &[Case] = &[
     case("success", "exit 0", plain),
-    case("exit code and both streams", "echo stdout \"out\"; echo stderr \"err\"; exit 3", plain),
-    case("a signal", "echo stderr \"last words\"; kill SELF SEGV", plain),
-    case("much output", "write stdout 500000; write stderr 300000; exit 1", plain),
-    case("more than is kept", "write stdout 500000; write stderr 300000; exit 1", small),
-    case("early end of file", "echo stdout \"x\"; close stdout; close stderr; sleep 100ms; exit 4", plain),
-    case("a grandchild that goes on", "fork { sleep 150ms; echo stdout \"late\" }; echo stdout \"out\"; exit 0", plain),
-    case("a holder, by idle", "fork { sleep 2500ms }; echo stdout \"out\"; exit 3", short_drain),
-    case("a chatty holder, by the limit", "fork { repeat 50 { sleep 50ms; echo stdout \"tick\" } }; exit 0", short_limit),
-    case("background work that finishes", "fork { close stdout; close stderr; sleep 3500ms }; exit 0", plain),
-    case("background work that is ended", "fork { close stdout; close stderr; sleep 60s }; exit 0", short_wait),
-    case("background work deaf to TERM", "fork { ignore TERM; close stdout; close stderr; sleep 60s }; exit 0", short_wait),
-    case("background work that is kept", "fork { close stdout; close stderr; sleep 3s }; exit 0", kept),
-    case("background work that is reported", "fork { close stdout; close stderr; sleep 3s }; exit 5", reported),
-    case("nobody looks", "fork { close stdout; close stderr; sleep 1s }; exit 0", ignored),
-    told("a stop that is obeyed", "echo stdout \"up\"; sleep 60s", plain, When::Said, Deed::Stop),
-    told("a stop with last words", "on TERM { echo stderr \"bye\"; exit 7 }; echo stdout \"up\"; sleep 60s", plain, When::Said, Deed::Stop),
-    told("a stop of the deaf", "ignore TERM; echo stdout \"up\"; sleep 60s", short_grace, When::Said, Deed::Stop),
-    told("a stop of a stopped one", "echo stdout \"up\"; stop; sleep 60s", short_grace, When::Said, Deed::Stop),
+    case(
+        "exit code and both streams",
+        "echo stdout \"out\"; echo stderr \"err\"; exit 3",
+        plain,
+    ),
+    case(
+        "a signal",
+        "echo stderr \"last words\"; kill SELF SEGV",
+        plain,
+    ),
+    case(
+        "much output",
+        "write stdout 500000; write stderr 300000; exit 1",
+        plain,
+    ),
+    case(
+        "more than is kept",
+        "write stdout 500000; write stderr 300000; exit 1",
+        small,
+    ),
+    case(
+        "early end of file",
+        "echo stdout \"x\"; close stdout; close stderr; sleep 100ms; exit 4",
+        plain,
+    ),
+    case(
+        "a grandchild that goes on",
+        "fork { sleep 150ms; echo stdout \"late\" }; echo stdout \"out\"; exit 0",
+        plain,
+    ),
+    case(
+        "a holder, by idle",
+        "fork { sleep 2500ms }; echo stdout \"out\"; exit 3",
+        short_drain,
+    ),
+    case(
+        "a chatty holder, by the limit",
+        "fork { repeat 50 { sleep 50ms; echo stdout \"tick\" } }; exit 0",
+        short_limit,
+    ),
+    case(
+        "background work that finishes",
+        "fork { close stdout; close stderr; sleep 3500ms }; exit 0",
+        plain,
+    ),
+    case(
+        "background work that is ended",
+        "fork { close stdout; close stderr; sleep 60s }; exit 0",
+        short_wait,
+    ),
+    case(
+        "background work deaf to TERM",
+        "fork { ignore TERM; close stdout; close stderr; sleep 60s }; exit 0",
+        short_wait,
+    ),
+    case(
+        "background work that is kept",
+        "fork { close stdout; close stderr; sleep 3s }; exit 0",
+        kept,
+    ),
+    case(
+        "background work that is reported",
+        "fork { close stdout; close stderr; sleep 3s }; exit 5",
+        reported,
+    ),
+    case(
+        "nobody looks",
+        "fork { close stdout; close stderr; sleep 1s }; exit 0",
+        ignored,
+    ),
+    told(
+        "a stop that is obeyed",
+        "echo stdout \"up\"; sleep 60s",
+        plain,
+        When::Said,
+        Deed::Stop,
+    ),
+    told(
+        "a stop with last words",
+        "on TERM { echo stderr \"bye\"; exit 7 }; echo stdout \"up\"; sleep 60s",
+        plain,
+        When::Said,
+        Deed::Stop,
+    ),
+    told(
+        "a stop of the deaf",
+        "ignore TERM; echo stdout \"up\"; sleep 60s",
+        short_grace,
+        When::Said,
+        Deed::Stop,
+    ),
+    told(
+        "a stop of a stopped one",
+        "echo stdout \"up\"; stop; sleep 60s",
+        short_grace,
+        When::Said,
+        Deed::Stop,
+    ),
     told(
         "a stop of the deaf member",
         "fork { ignore TERM; echo stdout \"up\"; sleep 60s }; sleep 60s",
@@ -169,12 +289,40 @@ const CASES: &[Case] = &[
         When::Said,
         Deed::Stop,
     ),
-    told("a kill", "ignore TERM; echo stdout \"up\"; sleep 60s", plain, When::Said, Deed::Kill),
-    told("a stop while a pipe is held", "fork { sleep 60s }; exit 0", plain, When::Exited, Deed::Stop),
-    told("a stop of background work", "fork { close stdout; close stderr; sleep 60s }; exit 0", plain, When::Waiting, Deed::Stop),
-    told("a restart while a pipe is held", "fork { sleep 2500ms }; exit 0", short_drain, When::Exited, Deed::Restart),
+    told(
+        "a kill",
+        "ignore TERM; echo stdout \"up\"; sleep 60s",
+        plain,
+        When::Said,
+        Deed::Kill,
+    ),
+    told(
+        "a stop while a pipe is held",
+        "fork { sleep 60s }; exit 0",
+        plain,
+        When::Exited,
+        Deed::Stop,
+    ),
+    told(
+        "a stop of background work",
+        "fork { close stdout; close stderr; sleep 60s }; exit 0",
+        plain,
+        When::Waiting,
+        Deed::Stop,
+    ),
+    told(
+        "a restart while a pipe is held",
+        "fork { sleep 2500ms }; exit 0",
+        short_drain,
+        When::Exited,
+        Deed::Restart,
+    ),
     case("the run limit", "ignore TERM; sleep 60s", short_run),
-    case("the run limit while a pipe is held", "fork { sleep 60s }; exit 0", short_run),
+    case(
+        "the run limit while a pipe is held",
+        "fork { sleep 60s }; exit 0",
+        short_run,
+    ),
     case("stdin that is read", "cat stdout; exit 2", fed),
     case("stdin that nobody reads", "exit 7", fed_much),
     told(
@@ -190,33 +338,101 @@ const CASES: &[Case] = &[
 
 /// Work that has left the group, and what each containment makes of it.
 const ESCAPED: &str = "fork { setsid; close stdout; close stderr; sleep 3s }; sleep 300ms; exit 0";
-const ESCAPED_FOR_LONG: &str = "fork { setsid; close stdout; close stderr; sleep 60s }; sleep 300ms; exit 0";
-const ESCAPED_DEAF: &str = "fork { setsid; ignore TERM; close stdout; close stderr; sleep 60s }; sleep 300ms; exit 0";
-const ESCAPED_HOLDER: &str = "fork { setsid; sleep 2500ms }; sleep 300ms; echo stdout \"out\"; exit 3";
-const ESCAPED_TWICE: &str =
-    "fork { setsid; close stdout; close stderr; fork { setsid; ignore HUP; sleep 3s }; sleep 100ms }; sleep 600ms; exit 0";
+const ESCAPED_FOR_LONG: &str =
+    "fork { setsid; close stdout; close stderr; sleep 60s }; sleep 300ms; exit 0";
+const ESCAPED_DEAF: &str =
+    "fork { setsid; ignore TERM; close stdout; close stderr; sleep 60s }; sleep 300ms; exit 0";
+const ESCAPED_HOLDER: &str =
+    "fork { setsid; sleep 2500ms }; sleep 300ms; echo stdout \"out\"; exit 3";
+const ESCAPED_TWICE: &str = "fork { setsid; close stdout; close stderr; fork { setsid; ignore HUP; sleep 3s }; sleep 100ms }; sleep 600ms; exit 0";
 const ESCAPED_CLEAN: &str = "fork { setsid; close stdout; close stderr; exec clean \"bare\" { sleep 3s } }; sleep 600ms; exit 0";
 
 const CONTAINED: &[Case] = &[
     case("an escapee that nobody sees", ESCAPED, plain),
-    within(Within::Cookie, case("a cookie and nobody", "echo stdout \"out\"; exit 2", plain)),
-    within(Within::Cookie, case("a cookie and work that finishes", ESCAPED, waits)),
-    within(Within::Cookie, case("a cookie and work that is ended", ESCAPED_FOR_LONG, ended)),
-    within(Within::Cookie, case("a cookie and work that is deaf", ESCAPED_DEAF, short_wait)),
-    within(Within::Cookie, case("a cookie and work that is kept", ESCAPED, kept)),
-    within(Within::Cookie, case("a cookie and a holder", ESCAPED_HOLDER, short_drain)),
-    within(Within::Cookie, case("a cookie that is inherited twice", ESCAPED_TWICE, waits)),
-    within(Within::Cookie, case("a cookie that is thrown away", ESCAPED_CLEAN, plain)),
-    within(Within::Cookie, told("a cookie and a stop", ESCAPED_FOR_LONG, waits, When::Waiting, Deed::Stop)),
-    within(Within::Cgroup, case("a cgroup and nobody", "echo stdout \"out\"; exit 2", plain)),
-    within(Within::Cgroup, case("a cgroup and work that finishes", ESCAPED, waits)),
-    within(Within::Cgroup, case("a cgroup and work that is ended", ESCAPED_FOR_LONG, ended)),
-    within(Within::Cgroup, case("a cgroup and work that is deaf", ESCAPED_DEAF, short_wait)),
-    within(Within::Cgroup, case("a cgroup and work that is kept", ESCAPED, kept)),
-    within(Within::Cgroup, case("a cgroup and work that is reported", ESCAPED, reported)),
-    within(Within::Cgroup, case("a cgroup and a clean environment", ESCAPED_CLEAN, waits)),
-    within(Within::Cgroup, case("a cgroup and a holder", ESCAPED_HOLDER, short_drain)),
-    within(Within::Cgroup, told("a cgroup and a kill", ESCAPED_DEAF, waits, When::Waiting, Deed::Kill)),
+    within(
+        Within::Cookie,
+        case("a cookie and nobody", "echo stdout \"out\"; exit 2", plain),
+    ),
+    within(
+        Within::Cookie,
+        case("a cookie and work that finishes", ESCAPED, waits),
+    ),
+    within(
+        Within::Cookie,
+        case("a cookie and work that is ended", ESCAPED_FOR_LONG, ended),
+    ),
+    within(
+        Within::Cookie,
+        case("a cookie and work that is deaf", ESCAPED_DEAF, short_wait),
+    ),
+    within(
+        Within::Cookie,
+        case("a cookie and work that is kept", ESCAPED, kept),
+    ),
+    within(
+        Within::Cookie,
+        case("a cookie and a holder", ESCAPED_HOLDER, short_drain),
+    ),
+    within(
+        Within::Cookie,
+        case("a cookie that is inherited twice", ESCAPED_TWICE, waits),
+    ),
+    within(
+        Within::Cookie,
+        case("a cookie that is thrown away", ESCAPED_CLEAN, plain),
+    ),
+    within(
+        Within::Cookie,
+        told(
+            "a cookie and a stop",
+            ESCAPED_FOR_LONG,
+            waits,
+            When::Waiting,
+            Deed::Stop,
+        ),
+    ),
+    within(
+        Within::Cgroup,
+        case("a cgroup and nobody", "echo stdout \"out\"; exit 2", plain),
+    ),
+    within(
+        Within::Cgroup,
+        case("a cgroup and work that finishes", ESCAPED, waits),
+    ),
+    within(
+        Within::Cgroup,
+        case("a cgroup and work that is ended", ESCAPED_FOR_LONG, ended),
+    ),
+    within(
+        Within::Cgroup,
+        case("a cgroup and work that is deaf", ESCAPED_DEAF, short_wait),
+    ),
+    within(
+        Within::Cgroup,
+        case("a cgroup and work that is kept", ESCAPED, kept),
+    ),
+    within(
+        Within::Cgroup,
+        case("a cgroup and work that is reported", ESCAPED, reported),
+    ),
+    within(
+        Within::Cgroup,
+        case("a cgroup and a clean environment", ESCAPED_CLEAN, waits),
+    ),
+    within(
+        Within::Cgroup,
+        case("a cgroup and a holder", ESCAPED_HOLDER, short_drain),
+    ),
+    within(
+        Within::Cgroup,
+        told(
+            "a cgroup and a kill",
+            ESCAPED_DEAF,
+            waits,
+            When::Waiting,
+            Deed::Kill,
+        ),
+    ),
 ];
 
 /// Stands for what could not be found out in time.
@@ -259,20 +475,45 @@ impl Told {
                 When::Never
             }
             Event::Output { stream, bytes, .. } => {
-                self.bytes.entry((generation, stream.index())).or_default().extend_from_slice(bytes);
-                if *stream == Stream::Stdout { When::Said } else { When::Never }
+                self.bytes
+                    .entry((generation, stream.index()))
+                    .or_default()
+                    .extend_from_slice(bytes);
+                if *stream == Stream::Stdout {
+                    When::Said
+                } else {
+                    When::Never
+                }
             }
             Event::Exited { exit, .. } => {
                 self.line(
                     generation,
-                    &format!("exited {:?} {:?} core {}", exit.code, exit.signal, exit.core_dumped && exit.signal.is_none()),
+                    &format!(
+                        "exited {:?} {:?} core {}",
+                        exit.code,
+                        exit.signal,
+                        exit.core_dumped && exit.signal.is_none()
+                    ),
                 );
                 When::Exited
             }
-            Event::Drained { drain, last_words, .. } => {
-                // The look for holders has an end in time: on a busy machine it may not be complete.
-                let holders = if drain.holders_complete { drain.holders.len().to_string() } else { UNKNOWN.to_owned() };
-                self.line(generation, &format!("{:?} by {:?}, open {:?}, holders {holders}", drain.verdict, drain.ended_by, drain.open));
+            Event::Drained {
+                drain, last_words, ..
+            } => {
+                // The look for holders has an end in time: on a busy machine it may not be
+                // complete.
+                let holders = if drain.holders_complete {
+                    drain.holders.len().to_string()
+                } else {
+                    UNKNOWN.to_owned()
+                };
+                self.line(
+                    generation,
+                    &format!(
+                        "{:?} by {:?}, open {:?}, holders {holders}",
+                        drain.verdict, drain.ended_by, drain.open
+                    ),
+                );
                 self.line(generation, &format!("last words {last_words:?}"));
                 When::Never
             }
@@ -283,18 +524,33 @@ impl Told {
             Event::Settled { settled, .. } => {
                 self.line(
                     generation,
-                    &format!("settled {:?}, {} processes, {:?}", settled.state, settled.processes.len(), settled.contained_by),
+                    &format!(
+                        "settled {:?}, {} processes, {:?}",
+                        settled.state,
+                        settled.processes.len(),
+                        settled.contained_by
+                    ),
                 );
                 When::Never
             }
             Event::Closed { report, .. } => {
                 // How many bytes are late is a matter of time.
-                let streams = [report.stdout, report.stderr].map(|s| s.map(|s| (s.bytes, s.dropped, s.late > 0, s.end, s.error)));
+                let streams = [report.stdout, report.stderr]
+                    .map(|s| s.map(|s| (s.bytes, s.dropped, s.late > 0, s.end, s.error)));
                 let stop = report.stop.as_ref().map(|s| (s.reason, s.escalated));
                 // Whether the exit or the closed pipe is seen first is a matter of time.
                 let stdin = report.stdin.as_ref().map(|s| s.end == StdinEnd::Written);
-                self.line(generation, &format!("closed {:?}, streams {streams:?}, stop {stop:?}, stdin written {stdin:?}", report.outcome));
-                self.line(generation, &format!("tails {:?} {:?}", report.stderr_tail, report.late_tail));
+                self.line(
+                    generation,
+                    &format!(
+                        "closed {:?}, streams {streams:?}, stop {stop:?}, stdin written {stdin:?}",
+                        report.outcome
+                    ),
+                );
+                self.line(
+                    generation,
+                    &format!("tails {:?} {:?}", report.stderr_tail, report.late_tail),
+                );
                 When::Never
             }
             other => panic!("not known here: {other:?}"),
@@ -304,11 +560,18 @@ impl Told {
     fn text(&self) -> String {
         let mut text = String::new();
         for (number, (generation, lines)) in self.lines.iter().enumerate() {
-            writeln!(text, "generation {}:\n{lines}", number + 1).expect("a string takes everything");
+            writeln!(text, "generation {}:\n{lines}", number + 1)
+                .expect("a string takes everything");
             for stream in Stream::ALL {
-                let bytes = self.bytes.get(&(*generation, stream.index())).map_or(&[][..], Vec::as_slice);
-                let sum = bytes.iter().fold(0_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
-                writeln!(text, "{stream}: {} bytes, sum {sum:x}", bytes.len()).expect("a string takes everything");
+                let bytes = self
+                    .bytes
+                    .get(&(*generation, stream.index()))
+                    .map_or(&[][..], Vec::as_slice);
+                let sum = bytes.iter().fold(0_u64, |sum, byte| {
+                    sum.wrapping_mul(31).wrapping_add(u64::from(*byte))
+                });
+                writeln!(text, "{stream}: {} bytes, sum {sum:x}", bytes.len())
+                    .expect("a string takes everything");
             }
         }
         text
@@ -325,12 +588,22 @@ fn play<K: Kernel>(reactor: &mut Reactor<K>, case: &Case) -> String {
         .stdout(Capture::default().deliver(true))
         .stderr(Capture::default().deliver(true));
     (case.policies)(&mut command);
-    let first = reactor.start(&command).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+    let first = reactor
+        .start(&command)
+        .unwrap_or_else(|e| panic!("{}: {e}", case.name));
     let mut told = Told::default();
     let mut done = false;
     loop {
-        let Some(event) = reactor.wait_event(Some(ms(30_000))).unwrap_or_else(|e| panic!("{}: {e}", case.name)) else {
-            assert!(!reactor.is_busy(), "{}: nothing happens any more: {}", case.name, told.text());
+        let Some(event) = reactor
+            .wait_event(Some(ms(30_000)))
+            .unwrap_or_else(|e| panic!("{}: {e}", case.name))
+        else {
+            assert!(
+                !reactor.is_busy(),
+                "{}: nothing happens any more: {}",
+                case.name,
+                told.text()
+            );
             return told.text();
         };
         let generation = event.generation();
@@ -353,9 +626,17 @@ fn play<K: Kernel>(reactor: &mut Reactor<K>, case: &Case) -> String {
     }
 }
 
-fn linux(backend: BackendChoice, exit_source: ExitSourceChoice, group_signal: GroupSignal, case: &Case) -> String {
+fn linux(
+    backend: BackendChoice,
+    exit_source: ExitSourceChoice,
+    group_signal: GroupSignal,
+    case: &Case,
+) -> String {
     let mut builder = Reactor::builder();
-    builder.backend(backend).exit_source(exit_source).group_signal(group_signal);
+    builder
+        .backend(backend)
+        .exit_source(exit_source)
+        .group_signal(group_signal);
     play(&mut builder.build().expect("a loop"), case)
 }
 
@@ -373,12 +654,20 @@ fn compare(test: &str, kernel: fn(&Case) -> String) {
     support::alone(test, || {
         let mut wrong = String::new();
         let has_cgroups = support::cgroups().is_some();
-        let cases = CASES.iter().chain(CONTAINED).filter(|case| has_cgroups || case.contain != Within::Cgroup);
+        let cases = CASES
+            .iter()
+            .chain(CONTAINED)
+            .filter(|case| has_cgroups || case.contain != Within::Cgroup);
         for case in cases.clone() {
             let (expected, got) = (simulated(ExitSource::Pidfd, true, case), kernel(case));
             assert!(expected.contains("closed"), "{}: {expected}", case.name);
             if !alike(&expected, &got) {
-                writeln!(wrong, "=== {}\n--- simulated:\n{expected}\n--- here:\n{got}", case.name).expect("a string takes everything");
+                writeln!(
+                    wrong,
+                    "=== {}\n--- simulated:\n{expected}\n--- here:\n{got}",
+                    case.name
+                )
+                .expect("a string takes everything");
             }
         }
         assert!(wrong.is_empty(), "{wrong}");

@@ -31,12 +31,20 @@ fn bytes_are_written_and_then_closed(way: Way) {
     for len in [0, 1, 65_536, 65_537, 3_000_000] {
         let bytes: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
         let mut command = host.shell("exec cat");
-        command.stdin(bytes.clone()).stdout(Capture::default().deliver(true).keep(0));
+        command
+            .stdin(bytes.clone())
+            .stdout(Capture::default().deliver(true).keep(0));
         let child = host.spawn(&command);
         let story = host.until_closed(child);
-        assert!(story.taken[0].bytes == bytes, "{len} bytes come back as they went");
+        assert!(
+            story.taken[0].bytes == bytes,
+            "{len} bytes come back as they went"
+        );
         let stdin = story.report().stdin.expect("fed");
-        assert_eq!((stdin.bytes, stdin.unwritten, stdin.end, stdin.error), (len, 0, StdinEnd::Written, None));
+        assert_eq!(
+            (stdin.bytes, stdin.unwritten, stdin.end, stdin.error),
+            (len, 0, StdinEnd::Written, None)
+        );
         assert!(story.report().success());
     }
     host.finish();
@@ -54,7 +62,11 @@ fn a_large_stdin_of_a_child_that_ends_is_no_error_and_no_signal(way: Way) {
             let report = host.until_closed(child).report();
             assert_eq!(report.exit.and_then(|exit| exit.code), Some(7));
             let stdin = report.stdin.expect("fed");
-            assert!(matches!(stdin.end, StdinEnd::NoReader | StdinEnd::Unwritten) && stdin.error.is_none(), "{stdin:?}");
+            assert!(
+                matches!(stdin.end, StdinEnd::NoReader | StdinEnd::Unwritten)
+                    && stdin.error.is_none(),
+                "{stdin:?}"
+            );
             assert_eq!(stdin.bytes + stdin.unwritten, 64 << 20, "{stdin:?}");
         }
         assert_eq!(sys::disposition(Signal::PIPE), libc::SIG_DFL);
@@ -79,9 +91,15 @@ fn a_child_that_never_reads_stalls_nothing(way: Way) {
     assert!(begun.elapsed() < LONG);
     host.reactor.stop(lazy, None);
     let stdin = host.until_closed(lazy).report().stdin.expect("fed");
-    assert!(stdin.bytes > 0 && stdin.bytes <= 1 << 20, "what a pipe takes: {stdin:?}");
+    assert!(
+        stdin.bytes > 0 && stdin.bytes <= 1 << 20,
+        "what a pipe takes: {stdin:?}"
+    );
     assert_eq!(stdin.bytes + stdin.unwritten, 4 << 20);
-    assert!(matches!(stdin.end, StdinEnd::NoReader | StdinEnd::Unwritten), "{stdin:?}");
+    assert!(
+        matches!(stdin.end, StdinEnd::NoReader | StdinEnd::Unwritten),
+        "{stdin:?}"
+    );
     host.finish();
 }
 
@@ -99,7 +117,11 @@ fn a_child_that_closes_its_stdin_early_goes_on(way: Way) {
     let story = host.until_closed(child);
     assert_eq!(story.delivered(Stream::Stdout), "yyyyyon\n");
     let stdin = story.report().stdin.expect("fed");
-    assert_eq!((stdin.end, stdin.error), (StdinEnd::NoReader, None), "{stdin:?}");
+    assert_eq!(
+        (stdin.end, stdin.error),
+        (StdinEnd::NoReader, None),
+        "{stdin:?}"
+    );
     host.finish();
 }
 
@@ -109,7 +131,9 @@ fn what_is_fed_arrives_in_order_until_it_is_closed(way: Way) {
     command.stdin(Stdin::Feed);
     let child = host.start(&command);
     for n in 0..4 {
-        host.reactor.feed(child, format!("line {n}\n").into_bytes()).expect("fed");
+        host.reactor
+            .feed(child, format!("line {n}\n").into_bytes())
+            .expect("fed");
         host.until_said(child, &format!("<line {n}>"));
     }
     host.idle(ms(30));
@@ -119,9 +143,15 @@ fn what_is_fed_arrives_in_order_until_it_is_closed(way: Way) {
     assert!(host.reactor.close_stdin(child));
     assert!(host.reactor.feed(child, b"too late".to_vec()).is_err());
     let story = host.until_closed(child);
-    assert_eq!(story.delivered(Stream::Stdout), "<line 0>\n<line 1>\n<line 2>\n<line 3>\n<last one>\nend\n");
+    assert_eq!(
+        story.delivered(Stream::Stdout),
+        "<line 0>\n<line 1>\n<line 2>\n<line 3>\n<last one>\nend\n"
+    );
     let stdin = story.report().stdin.expect("fed");
-    assert_eq!((stdin.bytes, stdin.unwritten, stdin.end), (4 * 7 + 9, 0, StdinEnd::Written));
+    assert_eq!(
+        (stdin.bytes, stdin.unwritten, stdin.end),
+        (4 * 7 + 9, 0, StdinEnd::Written)
+    );
     host.finish();
 }
 
@@ -130,12 +160,23 @@ fn what_cannot_be_fed_comes_back(way: Way) {
     let mut command = host.shell("read x <&9");
     let gate = Gate::at(9, &mut command);
     let child = host.spawn(&command);
-    let error = host.reactor.feed(child, b"bytes".to_vec()).expect_err("not fed by the loop");
-    assert_eq!((error.why, error.bytes.as_slice()), (FeedRefusal::Closed, &b"bytes"[..]));
+    let error = host
+        .reactor
+        .feed(child, b"bytes".to_vec())
+        .expect_err("not fed by the loop");
+    assert_eq!(
+        (error.why, error.bytes.as_slice()),
+        (FeedRefusal::Closed, &b"bytes"[..])
+    );
     assert!(!host.reactor.close_stdin(child));
     gate.open();
     host.until_closed(child);
-    assert_eq!(host.reactor.feed(child, b"bytes".to_vec()).map_err(|error| error.why), Err(FeedRefusal::Gone));
+    assert_eq!(
+        host.reactor
+            .feed(child, b"bytes".to_vec())
+            .map_err(|error| error.why),
+        Err(FeedRefusal::Gone)
+    );
     assert!(host.story(child).report().stdin.is_none());
     host.finish();
 }
@@ -143,7 +184,10 @@ fn what_cannot_be_fed_comes_back(way: Way) {
 fn a_null_stdin_is_at_its_end(way: Way) {
     let mut host = Host::new(way);
     let child = host.run("cat; echo $?; readlink /proc/$$/fd/0");
-    assert_eq!(host.until_closed(child).delivered(Stream::Stdout), "0\n/dev/null\n");
+    assert_eq!(
+        host.until_closed(child).delivered(Stream::Stdout),
+        "0\n/dev/null\n"
+    );
     host.finish();
 }
 
@@ -179,7 +223,13 @@ fn a_raw_stdin_is_the_hosts_and_does_not_block(way: Way) {
 fn a_descriptor_becomes_the_childs_stdin(way: Way) {
     let name = format!("lastwords-stdin-{}-{:?}", std::process::id(), way.mode);
     let path = std::env::temp_dir().join(name);
-    let mut file = std::fs::File::options().create(true).truncate(true).read(true).write(true).open(&path).expect("a file");
+    let mut file = std::fs::File::options()
+        .create(true)
+        .truncate(true)
+        .read(true)
+        .write(true)
+        .open(&path)
+        .expect("a file");
     std::fs::remove_file(&path).expect("a file without a name");
     file.write_all(b"from a file").expect("written");
     file.rewind().expect("rewound");
@@ -187,7 +237,10 @@ fn a_descriptor_becomes_the_childs_stdin(way: Way) {
     let mut command = host.telling("cat");
     command.stdin(OwnedFd::from(file));
     let child = host.spawn(&command);
-    assert_eq!(host.until_closed(child).delivered(Stream::Stdout), "from a file");
+    assert_eq!(
+        host.until_closed(child).delivered(Stream::Stdout),
+        "from a file"
+    );
     host.finish();
 }
 
@@ -197,7 +250,10 @@ fn the_hosts_own_stdin_is_inherited(way: Way) {
         let mut command = host.telling("cat");
         command.stdin(Stdin::Inherit);
         let child = host.spawn(&command);
-        assert_eq!(host.until_closed(child).delivered(Stream::Stdout), "the host's own");
+        assert_eq!(
+            host.until_closed(child).delivered(Stream::Stdout),
+            "the host's own"
+        );
         host.finish();
         return;
     }
@@ -207,17 +263,33 @@ fn the_hosts_own_stdin_is_inherited(way: Way) {
         .stderr(std::process::Stdio::piped())
         .spawn()
         .expect("this test binary again");
-    child.stdin.take().expect("its stdin").write_all(b"the host's own").expect("written");
+    child
+        .stdin
+        .take()
+        .expect("its stdin")
+        .write_all(b"the host's own")
+        .expect("written");
     let mut said = String::new();
-    child.stdout.take().expect("its stdout").read_to_string(&mut said).expect("text");
-    assert!(child.wait().expect("a status").success() && said.contains("1 passed"), "{said}");
+    child
+        .stdout
+        .take()
+        .expect("its stdout")
+        .read_to_string(&mut said)
+        .expect("text");
+    assert!(
+        child.wait().expect("a status").success() && said.contains("1 passed"),
+        "{said}"
+    );
 }
 
 /// Neither side waits for the other: 8 MiB in, 8 MiB out, through pipes of 64 KiB.
 fn bytes_both_ways_through_one_child_never_deadlock(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.shell("exec cat");
-    command.stdin(vec![b'b'; 8 << 20]).stdout(Capture::default().keep(1000)).stderr(Output::Null);
+    command
+        .stdin(vec![b'b'; 8 << 20])
+        .stdout(Capture::default().keep(1000))
+        .stderr(Output::Null);
     let child = host.spawn(&command);
     let story = host.until_closed(child);
     let stdout = story.report().stdout.expect("captured");
@@ -226,17 +298,25 @@ fn bytes_both_ways_through_one_child_never_deadlock(way: Way) {
     host.finish();
 }
 
-/// The leader has ended, a survivor holds the read end of stdin and never reads: it is closed with the generation.
+/// The leader has ended, a survivor holds the read end of stdin and never reads: it is closed with
+/// the generation.
 fn what_a_survivor_does_not_read_keeps_nothing_open(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.shell("exec 3<&0; sleep 60 <&3 >/dev/null 2>&1 & exit 0");
     command.stdin(vec![b'u'; 1 << 20]).stdout(delivered());
-    command.background(lastwords::BackgroundPolicy::default().grace(ms(50)).wait(lastwords::Wait::For(ms(50))));
+    command.background(
+        lastwords::BackgroundPolicy::default()
+            .grace(ms(50))
+            .wait(lastwords::Wait::For(ms(50))),
+    );
     let child = host.spawn(&command);
     wait_comm(host.mark.wait_named("sleep", 1)[0].pid, "sleep");
     let story = host.until_closed(child);
     let stdin = story.report().stdin.expect("fed");
     assert_eq!(stdin.bytes + stdin.unwritten, 1 << 20);
-    assert!(matches!(stdin.end, StdinEnd::NoReader | StdinEnd::Unwritten), "{stdin:?}");
+    assert!(
+        matches!(stdin.end, StdinEnd::NoReader | StdinEnd::Unwritten),
+        "{stdin:?}"
+    );
     host.finish();
 }

@@ -1,4 +1,5 @@
-//! The children: a freestanding program (`child.c`), made by the C compiler that has also linked this bench.
+//! The children: a freestanding program (`child.c`), made by the C compiler that has also linked
+//! this bench.
 
 use super::Fail;
 use std::fs::File;
@@ -21,7 +22,8 @@ pub(crate) enum Role {
     Fine(u64),
     /// Waits until its stdin ends, then writes to stderr at full speed until it cannot.
     Noisy,
-    /// Writes to stderr at full speed for so many milliseconds, and writes the number of bytes to stdout before its last act.
+    /// Writes to stderr at full speed for so many milliseconds, and writes the number of bytes to
+    /// stdout before its last act.
     Counted(u64),
     /// Leaves a process behind that holds both its pipes for so many milliseconds, and ends.
     Leaver(u64),
@@ -66,18 +68,33 @@ pub(crate) fn made_by_another(path: PathBuf) {
     MADE.get_or_init(|| Ok(path));
 }
 
-/// Where the program is; made when it is first asked for. With `end 0` it ends at once and says nothing.
+/// Where the program is; made when it is first asked for. With `end 0` it ends at once and says
+/// nothing.
 pub(crate) fn program() -> Result<&'static PathBuf, Fail> {
-    MADE.get_or_init(|| make().map_err(|error| format!("failed to make the benches' child: {error}")))
-        .as_ref()
-        .map_err(|e| e.clone().into())
+    MADE.get_or_init(|| {
+        make().map_err(|error| format!("failed to make the benches' child: {error}"))
+    })
+    .as_ref()
+    .map_err(|e| e.clone().into())
 }
 
 fn make() -> Result<PathBuf, Fail> {
     let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("bench-child-{}", std::process::id()));
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("bench-child-{}", std::process::id()));
     let mut cc = Command::new(compiler);
-    cc.args(["-O2", "-static", "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-x", "c", "-", "-o"]).arg(&path);
+    cc.args([
+        "-O2",
+        "-static",
+        "-nostdlib",
+        "-ffreestanding",
+        "-fno-stack-protector",
+        "-x",
+        "c",
+        "-",
+        "-o",
+    ])
+    .arg(&path);
     let mut cc = cc.stdin(Stdio::piped()).spawn()?;
     cc.stdin.take().ok_or("no stdin")?.write_all(SOURCE)?;
     let status = cc.wait()?;
@@ -89,7 +106,9 @@ fn make() -> Result<PathBuf, Fail> {
 
 /// Removes the program, if it was made.
 pub(crate) fn unmake() -> Result<(), Fail> {
-    let Some(Ok(path)) = MADE.get() else { return Ok(()) };
+    let Some(Ok(path)) = MADE.get() else {
+        return Ok(());
+    };
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
         Ok(()) | Err(_) => Ok(()),
@@ -107,7 +126,10 @@ impl Gate {
     /// A closed gate.
     pub(crate) fn new() -> Result<Gate, Fail> {
         let (inner, outer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        Ok(Gate { inner: File::from(inner), _outer: outer })
+        Ok(Gate {
+            inner: File::from(inner),
+            _outer: outer,
+        })
     }
 
     /// The stdin of a child that waits in front of it.

@@ -1,4 +1,5 @@
-//! What another run of this bench does, counted from outside: instructions by callgrind, system calls by strace.
+//! What another run of this bench does, counted from outside: instructions by callgrind, system
+//! calls by strace.
 
 use super::Fail;
 use std::io::ErrorKind;
@@ -23,19 +24,27 @@ pub(crate) enum Whose {
     AllThreads,
 }
 
-/// What one more of something costs: the difference of two runs by the difference of what they have said. `None` where there is no
-/// such tool.
+/// What one more of something costs: the difference of two runs by the difference of what they have
+/// said. `None` where there is no such tool.
 #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^53")]
 pub(crate) fn slope(short: Option<Counted>, long: Option<Counted>) -> Option<f64> {
     let (short, long) = short.zip(long)?;
-    Some(long.total.saturating_sub(short.total) as f64 / long.said.saturating_sub(short.said).max(1) as f64)
+    Some(
+        long.total.saturating_sub(short.total) as f64
+            / long.said.saturating_sub(short.said).max(1) as f64,
+    )
 }
 
 /// Instructions of the process itself, without its children and without the kernel.
 pub(crate) fn instructions(arguments: &[String]) -> Result<Option<Counted>, Fail> {
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["--tool=callgrind", "--quiet", "--trace-children=no"]);
-    let total = |profile: &str| profile.lines().filter_map(|line| line.strip_prefix("summary: ")?.trim().parse::<u64>().ok()).sum();
+    let total = |profile: &str| {
+        profile
+            .lines()
+            .filter_map(|line| line.strip_prefix("summary: ")?.trim().parse::<u64>().ok())
+            .sum()
+    };
     counted(valgrind, "--callgrind-out-file=", arguments, total)
 }
 
@@ -49,14 +58,23 @@ pub(crate) fn system_calls(arguments: &[String], whose: Whose) -> Result<Option<
     // Time, seconds, microseconds a call, calls, errors (if there are any), the word.
     let total = |table: &str| {
         let last = table.lines().rev().find(|line| line.ends_with(" total"));
-        last.and_then(|line| line.split_whitespace().nth(3)?.parse().ok()).unwrap_or(0)
+        last.and_then(|line| line.split_whitespace().nth(3)?.parse().ok())
+            .unwrap_or(0)
     };
     counted(strace, "--output=", arguments, total)
 }
 
-fn counted(mut tool: Command, out: &str, arguments: &[String], total: impl Fn(&str) -> u64) -> Result<Option<Counted>, Fail> {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("bench-counted-{}", std::process::id()));
-    tool.arg(format!("{out}{}", path.display())).arg(std::env::current_exe()?).args(arguments);
+fn counted(
+    mut tool: Command,
+    out: &str,
+    arguments: &[String],
+    total: impl Fn(&str) -> u64,
+) -> Result<Option<Counted>, Fail> {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("bench-counted-{}", std::process::id()));
+    tool.arg(format!("{out}{}", path.display()))
+        .arg(std::env::current_exe()?)
+        .args(arguments);
     let ran = match tool.output() {
         Ok(ran) => ran,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -67,7 +85,15 @@ fn counted(mut tool: Command, out: &str, arguments: &[String], total: impl Fn(&s
     let _ = std::fs::remove_file(&path);
     if !ran.status.success() {
         let what = arguments.join(" ");
-        return Err(format!("{what}, counted: {}\n{}", ran.status, String::from_utf8_lossy(&ran.stderr)).into());
+        return Err(format!(
+            "{what}, counted: {}\n{}",
+            ran.status,
+            String::from_utf8_lossy(&ran.stderr)
+        )
+        .into());
     }
-    Ok(Some(Counted { total: total(&told?), said: String::from_utf8(ran.stdout)?.trim().parse()? }))
+    Ok(Some(Counted {
+        total: total(&told?),
+        said: String::from_utf8(ran.stdout)?.trim().parse()?,
+    }))
 }

@@ -1,4 +1,5 @@
-//! The arithmetic of the tables: percentiles of a round, medians over the rounds, ratios of rounds that were taken together.
+//! The arithmetic of the tables: percentiles of a round, medians over the rounds, ratios of rounds
+//! that were taken together.
 
 use super::Fail;
 use hdrhistogram::Histogram;
@@ -34,7 +35,9 @@ impl Unit {
 
     /// A number as text, in a size that suits it.
     pub(crate) fn show(self, value: Option<f64>) -> String {
-        let Some(value) = value else { return "-".into() };
+        let Some(value) = value else {
+            return "-".into();
+        };
         match self {
             Unit::Nanoseconds => time(Some(value)),
             Unit::Bytes if value.abs() < 1024.0 => format!("{value:.0} B"),
@@ -94,7 +97,11 @@ impl Round {
     }
 
     /// Adds samples of a measure, in its unit; their distribution is kept with three digits.
-    pub(crate) fn samples(mut self, of: Measure, samples: impl IntoIterator<Item = u64>) -> Result<Round, Fail> {
+    pub(crate) fn samples(
+        mut self,
+        of: Measure,
+        samples: impl IntoIterator<Item = u64>,
+    ) -> Result<Round, Fail> {
         let mut histogram = Histogram::new(3)?;
         for sample in samples {
             histogram.record(sample)?;
@@ -121,14 +128,26 @@ impl Round {
     }
 
     fn histogram(&self, of: Measure) -> Option<&Histogram<u64>> {
-        self.samples.iter().find(|(measure, _)| *measure == of).map(|(_, histogram)| histogram)
+        self.samples
+            .iter()
+            .find(|(measure, _)| *measure == of)
+            .map(|(_, histogram)| histogram)
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "far more digits than a measurement has")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "far more digits than a measurement has"
+    )]
     fn figure(&self, figure: Figure) -> Option<f64> {
         match figure {
-            Figure::Percentile(of, percent) => self.histogram(of).map(|histogram| histogram.value_at_percentile(percent) as f64),
-            Figure::Number(of) => self.numbers.iter().find(|(measure, _)| *measure == of).map(|(_, value)| *value),
+            Figure::Percentile(of, percent) => self
+                .histogram(of)
+                .map(|histogram| histogram.value_at_percentile(percent) as f64),
+            Figure::Number(of) => self
+                .numbers
+                .iter()
+                .find(|(measure, _)| *measure == of)
+                .map(|(_, value)| *value),
         }
     }
 }
@@ -146,7 +165,14 @@ pub(crate) struct Table<P> {
 impl<P: Display + Clone + PartialEq> Table<P> {
     /// An empty one, with a row for each peer.
     pub(crate) fn new(name: impl Into<String>, title: impl Into<String>, peers: &[P]) -> Table<P> {
-        Table { name: name.into(), title: title.into(), rows: peers.iter().map(|peer| (peer.clone(), Vec::new())).collect() }
+        Table {
+            name: name.into(),
+            title: title.into(),
+            rows: peers
+                .iter()
+                .map(|peer| (peer.clone(), Vec::new()))
+                .collect(),
+        }
     }
 
     /// Adds a round, and a row if the peer has none yet.
@@ -163,16 +189,25 @@ impl<P: Display + Clone + PartialEq> Table<P> {
     }
 
     fn rounds(&self, peer: &P) -> &[Round] {
-        self.rows.iter().find(|(of, _)| of == peer).map_or(&[], |(_, rounds)| rounds)
+        self.rows
+            .iter()
+            .find(|(of, _)| of == peer)
+            .map_or(&[], |(_, rounds)| rounds)
     }
 
     fn values(&self, peer: &P, figure: Figure) -> Vec<f64> {
-        self.rounds(peer).iter().filter_map(|round| round.figure(figure)).collect()
+        self.rounds(peer)
+            .iter()
+            .filter_map(|round| round.figure(figure))
+            .collect()
     }
 
     /// The samples of all rounds together.
     pub(crate) fn all(&self, peer: &P, of: Measure) -> Option<Histogram<u64>> {
-        let mut each = self.rounds(peer).iter().filter_map(|round| round.histogram(of));
+        let mut each = self
+            .rounds(peer)
+            .iter()
+            .filter_map(|round| round.histogram(of));
         let mut all = each.next()?.clone();
         for histogram in each {
             // Both resize themselves: this cannot fail.
@@ -194,24 +229,37 @@ impl<P: Display + Clone + PartialEq> Table<P> {
     /// The median over the rounds of the ratio within the round.
     pub(crate) fn ratio(&self, peer: &P, to: &P, figure: Figure) -> Option<f64> {
         let pairs = self.rounds(peer).iter().zip(self.rounds(to));
-        let ratio = |(a, b): (&Round, &Round)| Some(a.figure(figure)? / b.figure(figure)?.max(f64::MIN_POSITIVE));
+        let ratio = |(a, b): (&Round, &Round)| {
+            Some(a.figure(figure)? / b.figure(figure)?.max(f64::MIN_POSITIVE))
+        };
         quantile_of(pairs.filter_map(ratio).collect(), 0.5)
     }
 
     /// As a Markdown table: a row for each peer.
     pub(crate) fn markdown(&self, columns: &[Column<P>]) -> String {
-        let head: Vec<&str> = ["peer"].into_iter().chain(columns.iter().map(|column| column.head.as_str())).collect();
-        let row = |peer: &P| [peer.to_string()].into_iter().chain(columns.iter().map(|column| (column.cell)(self, peer))).collect();
+        let head: Vec<&str> = ["peer"]
+            .into_iter()
+            .chain(columns.iter().map(|column| column.head.as_str()))
+            .collect();
+        let row = |peer: &P| {
+            [peer.to_string()]
+                .into_iter()
+                .chain(columns.iter().map(|column| (column.cell)(self, peer)))
+                .collect()
+        };
         markdown(&head, &self.peers().map(row).collect::<Vec<_>>())
     }
 
-    /// Everything: of each peer the distribution of each measure over all rounds, the figures of each round, and how many times as
-    /// much they are as those of the peers `against`.
+    /// Everything: of each peer the distribution of each measure over all rounds, the figures of
+    /// each round, and how many times as much they are as those of the peers `against`.
     pub(crate) fn json(&self, against: &[P]) -> Value {
         let row = |(peer, rounds): &(P, Vec<Round>)| {
             let mut row = Map::from_iter([("peer".to_owned(), json!(peer.to_string()))]);
             if let Some(first) = rounds.first() {
-                let sampled = first.samples.iter().map(|(of, _)| (of.name.to_owned(), self.distribution(peer, *of, against)));
+                let sampled = first
+                    .samples
+                    .iter()
+                    .map(|(of, _)| (of.name.to_owned(), self.distribution(peer, *of, against)));
                 let counted = first.numbers.iter().map(|(of, _)| {
                     let figure = Figure::Number(*of);
                     let found = json!({
@@ -230,13 +278,24 @@ impl<P: Display + Clone + PartialEq> Table<P> {
     }
 
     fn ratios(&self, peer: &P, against: &[P], figure: Figure) -> Map<String, Value> {
-        let known = against.iter().filter(|to| self.peers().any(|peer| peer == *to));
-        known.map(|to| (to.to_string(), json!(self.ratio(peer, to, figure)))).collect()
+        let known = against
+            .iter()
+            .filter(|to| self.peers().any(|peer| peer == *to));
+        known
+            .map(|to| (to.to_string(), json!(self.ratio(peer, to, figure))))
+            .collect()
     }
 
     fn distribution(&self, peer: &P, of: Measure, against: &[P]) -> Value {
-        let Some(all) = self.all(peer, of) else { return Value::Null };
-        let percentiles = PERCENTILES.iter().map(|percent| (format!("p{percent}"), json!(all.value_at_percentile(*percent))));
+        let Some(all) = self.all(peer, of) else {
+            return Value::Null;
+        };
+        let percentiles = PERCENTILES.iter().map(|percent| {
+            (
+                format!("p{percent}"),
+                json!(all.value_at_percentile(*percent)),
+            )
+        });
         let rounds = [50.0, 90.0, 99.0].map(|percent| {
             let figure = Figure::Percentile(of, percent);
             let found = json!({
@@ -259,7 +318,9 @@ impl<P: Display + Clone + PartialEq> Table<P> {
 }
 
 /// The percentiles of a distribution that are written down.
-const PERCENTILES: [f64; 11] = [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.99];
+const PERCENTILES: [f64; 11] = [
+    1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.99,
+];
 
 /// What stands in a cell of a peer's row.
 type Cell<P> = Box<dyn Fn(&Table<P>, &P) -> String>;
@@ -272,19 +333,31 @@ pub(crate) struct Column<P> {
 
 impl<P: Display + Clone + PartialEq + 'static> Column<P> {
     /// One of the bench's own.
-    pub(crate) fn new(head: impl Into<String>, cell: impl Fn(&Table<P>, &P) -> String + 'static) -> Column<P> {
-        Column { head: head.into(), cell: Box::new(cell) }
+    pub(crate) fn new(
+        head: impl Into<String>,
+        cell: impl Fn(&Table<P>, &P) -> String + 'static,
+    ) -> Column<P> {
+        Column {
+            head: head.into(),
+            cell: Box::new(cell),
+        }
     }
 
     /// The median over the rounds.
     pub(crate) fn median(head: impl Into<String>, figure: Figure) -> Column<P> {
-        Column::new(head, move |table, peer| figure.unit().show(table.median(peer, figure)))
+        Column::new(head, move |table, peer| {
+            figure.unit().show(table.median(peer, figure))
+        })
     }
 
     /// The lower and the upper quartile over the rounds.
     pub(crate) fn quartiles(head: impl Into<String>, figure: Figure) -> Column<P> {
         Column::new(head, move |table, peer| {
-            let at = |quantile| figure.unit().show(table.over_rounds(peer, figure, quantile));
+            let at = |quantile| {
+                figure
+                    .unit()
+                    .show(table.over_rounds(peer, figure, quantile))
+            };
             format!("{} .. {}", at(0.25), at(0.75))
         })
     }
@@ -292,22 +365,32 @@ impl<P: Display + Clone + PartialEq + 'static> Column<P> {
     /// The largest sample of all rounds.
     pub(crate) fn worst(head: impl Into<String>, of: Measure) -> Column<P> {
         #[expect(clippy::cast_precision_loss, reason = "shown with four digits")]
-        Column::new(head, move |table, peer| of.unit.show(table.all(peer, of).map(|all| all.max() as f64)))
+        Column::new(head, move |table, peer| {
+            of.unit
+                .show(table.all(peer, of).map(|all| all.max() as f64))
+        })
     }
 
     /// How many samples there are.
     pub(crate) fn count(head: impl Into<String>, of: Measure) -> Column<P> {
-        Column::new(head, move |table, peer| table.all(peer, of).map_or(0, |all| all.len()).to_string())
+        Column::new(head, move |table, peer| {
+            table.all(peer, of).map_or(0, |all| all.len()).to_string()
+        })
     }
 
     /// How many times as much as that of another peer: the median of the ratios within the rounds.
     pub(crate) fn ratio(head: impl Into<String>, to: P, figure: Figure) -> Column<P> {
-        Column::new(head, move |table, peer| times(table.ratio(peer, &to, figure)))
+        Column::new(head, move |table, peer| {
+            times(table.ratio(peer, &to, figure))
+        })
     }
 }
 
 /// A total by a count.
-#[expect(clippy::cast_precision_loss, reason = "far more digits than a measurement has")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "far more digits than a measurement has"
+)]
 pub(crate) fn share(total: u64, count: u64) -> f64 {
     total as f64 / count.max(1) as f64
 }
@@ -318,7 +401,11 @@ pub(crate) fn quantile_of(mut values: Vec<f64>, quantile: f64) -> Option<f64> {
     let last = values.len().checked_sub(1)?;
     #[expect(clippy::cast_precision_loss, reason = "a number of rounds")]
     let place = quantile * last as f64;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the number of rounds")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "between 0 and the number of rounds"
+    )]
     let below = place as usize;
     let (low, high) = (*values.get(below)?, *values.get((below + 1).min(last))?);
     Some(low + (high - low) * place.fract())

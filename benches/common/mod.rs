@@ -1,5 +1,5 @@
-//! What the benches share: their arguments, clocks, the children they run, the peers they measure, the arithmetic of their tables,
-//! and what becomes of the results.
+//! What the benches share: their arguments, clocks, the children they run, the peers they measure,
+//! the arithmetic of their tables, and what becomes of the results.
 
 pub(crate) mod apart;
 pub(crate) mod child;
@@ -20,7 +20,9 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 pub(crate) type Fail = Box<dyn std::error::Error + Send + Sync>;
 
 fn nanoseconds(at: Timespec) -> u64 {
-    let whole = u64::try_from(at.tv_sec).unwrap_or(0).saturating_mul(1_000_000_000);
+    let whole = u64::try_from(at.tv_sec)
+        .unwrap_or(0)
+        .saturating_mul(1_000_000_000);
     whole.saturating_add(u64::try_from(at.tv_nsec).unwrap_or(0))
 }
 
@@ -39,7 +41,8 @@ pub(crate) fn cpu() -> u64 {
     nanoseconds(clock_gettime(ClockId::ProcessCPUTime))
 }
 
-/// Two hundred children take six hundred descriptors and more: takes as many as the hard limit allows.
+/// Two hundred children take six hundred descriptors and more: takes as many as the hard limit
+/// allows.
 pub(crate) fn raise_descriptor_limit() -> Result<(), Fail> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

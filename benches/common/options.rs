@@ -12,10 +12,13 @@ use clap::ValueEnum;
 use std::path::PathBuf;
 
 /// What a list on the command line may name.
-pub(crate) trait Choice: ValueEnum + Copy + PartialEq + std::fmt::Debug + Send + Sync + 'static {
+pub(crate) trait Choice:
+    ValueEnum + Copy + PartialEq + std::fmt::Debug + Send + Sync + 'static
+{
     /// Its name in arguments, tables and files: the one that `clap` knows it by.
     fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+        self.to_possible_value()
+            .map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 
@@ -81,13 +84,21 @@ impl<S: Choice, P: Choice> Options<S, P> {
 
     /// The situations asked for, or all.
     pub(crate) fn situations(&self) -> Vec<S> {
-        if self.only.is_empty() { S::value_variants().to_vec() } else { self.only.clone() }
+        if self.only.is_empty() {
+            S::value_variants().to_vec()
+        } else {
+            self.only.clone()
+        }
     }
 
     /// The peers asked for, or those that are measured when nobody says who.
     pub(crate) fn peers(&self, by_default: impl Fn(P) -> bool) -> Vec<P> {
         if self.peers.is_empty() {
-            P::value_variants().iter().copied().filter(|peer| by_default(*peer)).collect()
+            P::value_variants()
+                .iter()
+                .copied()
+                .filter(|peer| by_default(*peer))
+                .collect()
         } else {
             self.peers.clone()
         }

@@ -17,12 +17,18 @@ pub(crate) fn threads() -> Result<u64, Fail> {
 pub(crate) fn sleeps() -> Result<u64, Fail> {
     let mut all = 0;
     for task in fs::read_dir("/proc/self/task")? {
-        all += field(&fs::read_to_string(task?.path().join("status"))?, "voluntary_ctxt_switches:")?;
+        all += field(
+            &fs::read_to_string(task?.path().join("status"))?,
+            "voluntary_ctxt_switches:",
+        )?;
     }
     Ok(all)
 }
 
 fn field(text: &str, name: &str) -> Result<u64, Fail> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name)).ok_or_else(|| format!("the kernel does not say {name}"))?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name))
+        .ok_or_else(|| format!("the kernel does not say {name}"))?;
     Ok(line.trim().trim_end_matches(" kB").parse()?)
 }

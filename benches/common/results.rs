@@ -1,9 +1,9 @@
-//! What comes out of a bench: Markdown on stdout, everything as JSON, the distributions as plots, and what was aimed at.
+//! What comes out of a bench: Markdown on stdout, everything as JSON, the distributions as plots,
+//! and what was aimed at.
 
-use super::Fail;
 use super::figures::{Column, Measure, Table};
 use super::options::{Choice, Options, Output};
-use super::plot;
+use super::{Fail, plot};
 use serde_json::{Value, json};
 use std::fmt::Display;
 use std::path::Path;
@@ -47,53 +47,106 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    /// Of the bench of this name, to where its options say. Makes the directories that are missing, so that an hour is not lost.
-    pub(crate) fn new<S: Choice, P: Choice>(bench: &'static str, options: &Options<S, P>) -> Result<Results, Fail> {
+    /// Of the bench of this name, to where its options say. Makes the directories that are missing,
+    /// so that an hour is not lost.
+    pub(crate) fn new<S: Choice, P: Choice>(
+        bench: &'static str,
+        options: &Options<S, P>,
+    ) -> Result<Results, Fail> {
         let output = options.output.clone();
-        let folders = output.json.as_deref().and_then(Path::parent).into_iter().chain(output.plots.as_deref());
+        let folders = output
+            .json
+            .as_deref()
+            .and_then(Path::parent)
+            .into_iter()
+            .chain(output.plots.as_deref());
         for folder in folders.filter(|folder| !folder.as_os_str().is_empty()) {
-            std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+            std::fs::create_dir_all(folder)
+                .map_err(|error| format!("{}: {error}", folder.display()))?;
         }
-        Ok(Results { bench, small: options.small, output, tables: Vec::new(), targets: Vec::new() })
+        Ok(Results {
+            bench,
+            small: options.small,
+            output,
+            tables: Vec::new(),
+            targets: Vec::new(),
+        })
     }
 
     /// Prints a table with these columns, and keeps all of it, with ratios to the peers `against`.
-    pub(crate) fn table<P: Display + Clone + PartialEq>(&mut self, table: &Table<P>, columns: &[Column<P>], against: &[P]) {
+    pub(crate) fn table<P: Display + Clone + PartialEq>(
+        &mut self,
+        table: &Table<P>,
+        columns: &[Column<P>],
+        against: &[P],
+    ) {
         println!("\n## {}\n\n{}", table.title, table.markdown(columns));
         self.tables.push(table.json(against));
     }
 
     /// Plots the distribution of a measure, a line for each peer, if plots are wanted.
-    pub(crate) fn plot<P: Display + Clone + PartialEq>(&self, table: &Table<P>, of: Measure) -> Result<(), Fail> {
-        let Some(folder) = &self.output.plots else { return Ok(()) };
-        let lines: Vec<_> = table.peers().filter_map(|peer| Some((peer.to_string(), table.all(peer, of)?))).collect();
+    pub(crate) fn plot<P: Display + Clone + PartialEq>(
+        &self,
+        table: &Table<P>,
+        of: Measure,
+    ) -> Result<(), Fail> {
+        let Some(folder) = &self.output.plots else {
+            return Ok(());
+        };
+        let lines: Vec<_> = table
+            .peers()
+            .filter_map(|peer| Some((peer.to_string(), table.all(peer, of)?)))
+            .collect();
         let path = folder.join(format!("{}-{}-{}.svg", self.bench, table.name, of.name));
         plot::percentiles(&path, &table.title, &lines, of.unit)
     }
 
-    /// Plots numbers over a size, both on logarithmic scales, a line for each peer, if plots are wanted.
-    pub(crate) fn plot_sizes(&self, name: &str, title: &str, lines: &[plot::Line], unit: super::figures::Unit) -> Result<(), Fail> {
-        let Some(folder) = &self.output.plots else { return Ok(()) };
-        plot::over_sizes(&folder.join(format!("{}-{name}.svg", self.bench)), title, lines, unit)
+    /// Plots numbers over a size, both on logarithmic scales, a line for each peer, if plots are
+    /// wanted.
+    pub(crate) fn plot_sizes(
+        &self,
+        name: &str,
+        title: &str,
+        lines: &[plot::Line],
+        unit: super::figures::Unit,
+    ) -> Result<(), Fail> {
+        let Some(folder) = &self.output.plots else {
+            return Ok(());
+        };
+        plot::over_sizes(
+            &folder.join(format!("{}-{name}.svg", self.bench)),
+            title,
+            lines,
+            unit,
+        )
     }
 
-    /// Says whether what is aimed at was reached in this run. Nothing is said where nothing was found (a peer was left out).
+    /// Says whether what is aimed at was reached in this run. Nothing is said where nothing was
+    /// found (a peer was left out).
     pub(crate) fn target(&mut self, what: impl Display, found: Option<f64>, bound: Bound) {
         let Some(found) = found else { return };
         let reached = bound.holds(found);
         let word = if reached { "reached" } else { "MISSED" };
-        let note = if self.small { " (a small run: it means nothing)" } else { "" };
+        let note = if self.small {
+            " (a small run: it means nothing)"
+        } else {
+            ""
+        };
         println!("* {what}: {found:.4}, {bound}: {word}{note}");
         let (way, limit) = match bound {
             Bound::AtMost(limit) => ("at_most", limit),
             Bound::AtLeast(limit) => ("at_least", limit),
         };
-        self.targets.push(json!({"what": what.to_string(), "found": found, way: limit, "reached": reached}));
+        self.targets.push(
+            json!({"what": what.to_string(), "found": found, way: limit, "reached": reached}),
+        );
     }
 
     /// Writes the file, if one is wanted.
     pub(crate) fn write(self) -> Result<(), Fail> {
-        let Some(path) = &self.output.json else { return Ok(()) };
+        let Some(path) = &self.output.json else {
+            return Ok(());
+        };
         let all = json!({
             "bench": self.bench,
             "small": self.small,
@@ -101,7 +154,10 @@ impl Results {
             "tables": self.tables,
             "targets": self.targets,
         });
-        Ok(std::fs::write(path, serde_json::to_string_pretty(&all)? + "\n")?)
+        Ok(std::fs::write(
+            path,
+            serde_json::to_string_pretty(&all)? + "\n",
+        )?)
     }
 }
 
@@ -110,7 +166,10 @@ fn machine() -> Result<Value, Fail> {
     let uname = rustix::system::uname();
     let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     // Not every processor has a name there.
-    let cpu = cpus.lines().find_map(|line| line.strip_prefix("model name")).map(|rest| rest.trim_start_matches([' ', '\t', ':']));
+    let cpu = cpus
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"))
+        .map(|rest| rest.trim_start_matches([' ', '\t', ':']));
     Ok(json!({
         "kernel": uname.release().to_string_lossy(),
         "architecture": uname.machine().to_string_lossy(),

@@ -1,4 +1,5 @@
-//! What the hand-written peers keep of a stream: the newest 2 MiB, in a ring that is read into directly and recycled.
+//! What the hand-written peers keep of a stream: the newest 2 MiB, in a ring that is read into
+//! directly and recycled.
 
 use futures_lite::AsyncReadExt as _;
 use std::io::{self, ErrorKind, Read};
@@ -18,14 +19,19 @@ pub(crate) struct Tail {
     total: u64,
 }
 
-/// Rings that are free. One for all peers: whoever is measured first does not pay the page faults of the others.
+/// Rings that are free. One for all peers: whoever is measured first does not pay the page faults
+/// of the others.
 static FREE: Mutex<Vec<Box<[u8]>>> = Mutex::new(Vec::new());
 
 impl Tail {
     /// An empty one, from a recycled ring where there is one.
     pub(crate) fn new() -> Tail {
         let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        Tail { ring: free.unwrap_or_else(|| vec![0; KEEP].into_boxed_slice()), at: 0, total: 0 }
+        Tail {
+            ring: free.unwrap_or_else(|| vec![0; KEEP].into_boxed_slice()),
+            at: 0,
+            total: 0,
+        }
     }
 
     /// Of a pipe that is read to its end by a thread that waits.
@@ -53,7 +59,9 @@ impl Tail {
     }
 
     /// The same, by a task of another executor.
-    pub(crate) async fn of_futures(mut pipe: impl futures_lite::AsyncRead + Unpin) -> io::Result<Tail> {
+    pub(crate) async fn of_futures(
+        mut pipe: impl futures_lite::AsyncRead + Unpin,
+    ) -> io::Result<Tail> {
         let mut tail = Tail::new();
         loop {
             match pipe.read(tail.space()).await? {
@@ -89,6 +97,8 @@ impl Tail {
 
 impl Drop for Tail {
     fn drop(&mut self) {
-        FREE.lock().unwrap_or_else(PoisonError::into_inner).push(std::mem::take(&mut self.ring));
+        FREE.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(std::mem::take(&mut self.ring));
     }
 }

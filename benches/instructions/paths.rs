@@ -1,4 +1,5 @@
-//! The hot paths, each done so many times. What a run costs besides cancels out: two runs of different lengths are compared.
+//! The hot paths, each done so many times. What a run costs besides cancels out: two runs of
+//! different lengths are compared.
 
 use crate::common::Fail;
 use crate::common::child::Role;
@@ -24,7 +25,8 @@ pub(crate) enum Path {
     Read,
     /// The same with 16 streams
     ReadAmong16,
-    /// A child ends, is drained and reported, on the simulated kernel (whose own work is counted too)
+    /// A child ends, is drained and reported, on the simulated kernel (whose own work is counted
+    /// too)
     Exit,
     /// The last 50 lines are asked for, of 2 MiB
     Tail,
@@ -44,7 +46,8 @@ impl Path {
     pub(crate) const fn counts(self) -> [u64; 2] {
         match self {
             Path::Rearm | Path::RearmMany | Path::NextDeadline => [10_000, 50_000],
-            // MiB of each child. The shorter run has filled what is kept of each stream: no block is new in the rest.
+            // MiB of each child. The shorter run has filled what is kept of each stream: no block
+            // is new in the rest.
             Path::Read => [4, 20],
             Path::ReadAmong16 => [4, 6],
             Path::Exit => [100, 300],
@@ -110,9 +113,13 @@ fn next_deadline(count: u64) {
     }
 }
 
-/// Each stream is read once in a turn, and each turn is waited with until the pipes are full again: so every read is the same.
+/// Each stream is read once in a turn, and each turn is waited with until the pipes are full again:
+/// so every read is the same.
 fn read(children: usize, mib: u64) -> Result<u64, Fail> {
-    let mut reactor = Reactor::builder().pool_bytes(64 << 20).reads_per_turn(children).build()?;
+    let mut reactor = Reactor::builder()
+        .pool_bytes(64 << 20)
+        .reads_per_turn(children)
+        .build()?;
     let mut command = Command::from(&Role::Bulk(mib).command()?);
     command.stdin(Stdin::Null);
     for _ in 0..children {
@@ -153,13 +160,27 @@ fn to_the_end<K: Kernel>(reactor: &mut Reactor<K>) -> Result<(), Fail> {
 
 /// A block of lines of 80 bytes, as programs write them.
 fn clean() -> String {
-    let line = |n: usize| format!("{:<79}\n", format!("2026-11-05T12:00:{:02} INFO request {n} finished in 0.84s, worker ok", n % 60));
+    let line = |n: usize| {
+        format!(
+            "{:<79}\n",
+            format!(
+                "2026-11-05T12:00:{:02} INFO request {n} finished in 0.84s, worker ok",
+                n % 60
+            )
+        )
+    };
     (0..BLOCK / 80).map(line).collect()
 }
 
 fn coloured() -> String {
-    let line =
-        |n: usize| format!("{:<78}\n", format!("\x1b[32mINFO\x1b[0m request {n} with password=hunter2{n:06} \x1b[1mfinished\x1b[0m"));
+    let line = |n: usize| {
+        format!(
+            "{:<78}\n",
+            format!(
+                "\x1b[32mINFO\x1b[0m request {n} with password=hunter2{n:06} \x1b[1mfinished\x1b[0m"
+            )
+        )
+    };
     (0..BLOCK / 80).map(line).collect()
 }
 
@@ -189,7 +210,9 @@ fn tail(count: u64) {
 fn prepare(count: u64) -> Result<(), Fail> {
     for _ in 0..count {
         let mut command = Command::new("/usr/bin/env");
-        command.args(["--ignore-environment", "sh", "-c", "exit 0"]).env_clear();
+        command
+            .args(["--ignore-environment", "sh", "-c", "exit 0"])
+            .env_clear();
         for name in ["HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "USER"] {
             command.env(name, "a value of some thirty characters");
         }

@@ -15,7 +15,8 @@ pub(crate) type Line = Vec<OsString>;
 
 /// Starts children that say nothing, and closes them.
 pub(crate) trait Starter {
-    /// Starts one with both outputs captured. Timed: what it does is what the caller stands still for.
+    /// Starts one with both outputs captured. Timed: what it does is what the caller stands still
+    /// for.
     fn start(&mut self) -> Result<(), Fail>;
     /// Waits until at least one is closed, and says how many are.
     fn settle(&mut self) -> Result<usize, Fail>;
@@ -49,10 +50,19 @@ impl Peer {
             Peer::Lastwords => Box::new(Ours::new(line, Reactor::start)?),
             Peer::LastwordsSpawn => Box::new(Ours::new(line, Reactor::spawn)?),
             Peer::RawClone3 => Box::new(Raw::new(line)?),
-            Peer::Std => Box::new(Std { command: command(line)?, children: VecDeque::new() }),
+            Peer::Std => Box::new(Std {
+                command: command(line)?,
+                children: VecDeque::new(),
+            }),
             Peer::TokioCt => {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-                Box::new(Tokio { command: command(line)?.into(), tasks: tokio::task::JoinSet::new(), runtime })
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()?;
+                Box::new(Tokio {
+                    command: command(line)?.into(),
+                    tasks: tokio::task::JoinSet::new(),
+                    runtime,
+                })
             }
         })
     }
@@ -61,11 +71,16 @@ impl Peer {
 fn command(line: &Line) -> Result<std::process::Command, Fail> {
     let (program, args) = line.split_first().ok_or("an empty command line")?;
     let mut command = std::process::Command::new(program);
-    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     Ok(command)
 }
 
-type Start = fn(&mut Reactor, &lastwords::Command) -> Result<lastwords::Generation, lastwords::SpawnError>;
+type Start =
+    fn(&mut Reactor, &lastwords::Command) -> Result<lastwords::Generation, lastwords::SpawnError>;
 
 struct Ours {
     reactor: Reactor,
@@ -78,7 +93,11 @@ impl Ours {
         let (program, args) = line.split_first().ok_or("an empty command line")?;
         let mut command = lastwords::Command::new(program);
         command.args(args).stdin(Stdin::Null);
-        Ok(Ours { reactor: Reactor::new()?, command, start })
+        Ok(Ours {
+            reactor: Reactor::new()?,
+            command,
+            start,
+        })
     }
 }
 
@@ -112,7 +131,10 @@ impl Starter for Std {
     }
 
     fn settle(&mut self) -> Result<usize, Fail> {
-        let mut child = self.children.pop_front().ok_or("nothing is left to wait for")?;
+        let mut child = self
+            .children
+            .pop_front()
+            .ok_or("nothing is left to wait for")?;
         let mut kept = Vec::new();
         if let (Some(mut stdout), Some(mut stderr)) = (child.stdout.take(), child.stderr.take()) {
             stdout.read_to_end(&mut kept)?;
@@ -148,8 +170,20 @@ impl Starter for Tokio {
 async fn close(mut child: tokio::process::Child) -> std::io::Result<()> {
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let read_out = async { if let Some(pipe) = &mut stdout { pipe.read_to_end(&mut out).await } else { Ok(0) } };
-    let read_err = async { if let Some(pipe) = &mut stderr { pipe.read_to_end(&mut err).await } else { Ok(0) } };
+    let read_out = async {
+        if let Some(pipe) = &mut stdout {
+            pipe.read_to_end(&mut out).await
+        } else {
+            Ok(0)
+        }
+    };
+    let read_err = async {
+        if let Some(pipe) = &mut stderr {
+            pipe.read_to_end(&mut err).await
+        } else {
+            Ok(0)
+        }
+    };
     tokio::try_join!(child.wait(), read_out, read_err)?;
     Ok(())
 }

@@ -1,9 +1,13 @@
-//! The spawn one would write by hand for exactly this task, with the steps that lastwords takes: clone3 in shared memory without
-//! waiting for exec, on a recycled stack, all signals blocked around it; a group of its own, every other descriptor closed at exec,
-//! the ends in place; both pipes and the pidfd in one epoll. It spares itself what is asked of /proc (a tracer, the size of the
-//! descriptor table, ignored signals): it knows.
+//! The spawn one would write by hand for exactly this task, with the steps that lastwords takes:
+//! clone3 in shared memory without waiting for exec, on a recycled stack, all signals blocked
+//! around it; a group of its own, every other descriptor closed at exec, the ends in place; both
+//! pipes and the pidfd in one epoll. It spares itself what is asked of /proc (a tracer, the size of
+//! the descriptor table, ignored signals): it knows.
 
-#![expect(unsafe_code, reason = "a clone in shared memory, and a child that may use system calls only")]
+#![expect(
+    unsafe_code,
+    reason = "a clone in shared memory, and a child that may use system calls only"
+)]
 
 use crate::common::Fail;
 use crate::peers::{Line, Starter};
@@ -54,7 +58,11 @@ struct Strings {
 impl Strings {
     fn new(texts: impl Iterator<Item = Vec<u8>>) -> Result<Strings, Fail> {
         let kept = texts.map(CString::new).collect::<Result<Vec<_>, _>>()?;
-        let list = kept.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect();
+        let list = kept
+            .iter()
+            .map(|text| text.as_ptr())
+            .chain([std::ptr::null()])
+            .collect();
         Ok(Strings { _kept: kept, list })
     }
 }
@@ -83,11 +91,27 @@ pub(crate) struct Raw {
 impl Raw {
     /// With low numbers set aside, as lastwords does while a host is small.
     pub(crate) fn new(line: &Line) -> Result<Raw, Fail> {
-        let null: OwnedFd = std::fs::File::options().read(true).write(true).open("/dev/null")?.into();
-        let lane = || Ok::<_, Errno>([rustix::io::fcntl_dupfd_cloexec(&null, 3)?, rustix::io::fcntl_dupfd_cloexec(&null, 3)?]);
+        let null: OwnedFd = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/null")?
+            .into();
+        let lane = || {
+            Ok::<_, Errno>([
+                rustix::io::fcntl_dupfd_cloexec(&null, 3)?,
+                rustix::io::fcntl_dupfd_cloexec(&null, 3)?,
+            ])
+        };
         let lanes = (0..LANES).map(|_| lane()).collect::<Result<Vec<_>, _>>()?;
-        let above = lanes.iter().flatten().map(|fd| fd.as_raw_fd() + 1).max().unwrap_or(0);
-        let variable = |(name, value): (std::ffi::OsString, std::ffi::OsString)| [name.as_bytes(), b"=", value.as_bytes()].concat();
+        let above = lanes
+            .iter()
+            .flatten()
+            .map(|fd| fd.as_raw_fd() + 1)
+            .max()
+            .unwrap_or(0);
+        let variable = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            [name.as_bytes(), b"=", value.as_bytes()].concat()
+        };
         Ok(Raw {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             null,
@@ -103,7 +127,13 @@ impl Raw {
     }
 
     fn ground(&mut self, job: Job) -> Box<Ground> {
-        let new = || Box::new(Ground { stack: UnsafeCell::new([0; STACK]), tid: AtomicU32::new(0), job });
+        let new = || {
+            Box::new(Ground {
+                stack: UnsafeCell::new([0; STACK]),
+                tid: AtomicU32::new(0),
+                job,
+            })
+        };
         let mut ground = self.grounds.pop().unwrap_or_else(new);
         ground.job = job;
         ground.tid.store(1, Ordering::Release);
@@ -112,7 +142,9 @@ impl Raw {
 
     fn close_if_over(&mut self, slot: usize) -> usize {
         let over = |child: &Child| child.pidfd.is_none() && child.pipes.iter().all(Option::is_none);
-        let Some(child) = self.table[slot].take_if(|child| over(child)) else { return 0 };
+        let Some(child) = self.table[slot].take_if(|child| over(child)) else {
+            return 0;
+        };
         // It has ended, so the kernel has zeroed its word.
         assert_eq!(child.ground.tid.load(Ordering::Acquire), 0);
         self.grounds.push(child.ground);
@@ -122,10 +154,19 @@ impl Raw {
 
     fn take(&mut self, word: u64) -> Result<usize, Fail> {
         let slot = usize::try_from(word >> 2)?;
-        let Some(child) = self.table[slot].as_mut() else { return Ok(0) };
+        let Some(child) = self.table[slot].as_mut() else {
+            return Ok(0);
+        };
         if word & 3 == 2 {
-            let Some(pidfd) = &child.pidfd else { return Ok(0) };
-            if waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG)?.is_none() {
+            let Some(pidfd) = &child.pidfd else {
+                return Ok(0);
+            };
+            if waitid(
+                WaitId::PidFd(pidfd.as_fd()),
+                WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+            )?
+            .is_none()
+            {
                 return Ok(0);
             }
             epoll::delete(&self.epoll, pidfd)?;
@@ -152,20 +193,37 @@ impl Raw {
 
 impl Starter for Raw {
     fn start(&mut self) -> Result<(), Fail> {
-        let slot = self.table.iter().position(Option::is_none).unwrap_or(self.table.len());
+        let slot = self
+            .table
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or(self.table.len());
         let word = (slot as u64) << 2;
         let make = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
         let ((out, out_end), (err, err_end)) = (make()?, make()?);
         for (place, pipe) in (0..).zip([&out, &err]) {
             ioctl_fionbio(pipe, true)?;
-            epoll::add(&self.epoll, pipe, EventData::new_u64(word | place), EventFlags::IN)?;
+            epoll::add(
+                &self.epoll,
+                pipe,
+                EventData::new_u64(word | place),
+                EventFlags::IN,
+            )?;
         }
-        let lane = if out.as_raw_fd() > MANY { self.lanes.pop() } else { None };
+        let lane = if out.as_raw_fd() > MANY {
+            self.lanes.pop()
+        } else {
+            None
+        };
         if let Some([a, b]) = &lane {
             put(&out_end, a)?;
             put(&err_end, b)?;
         }
-        let [a, b] = lane.as_ref().map_or([out_end.as_raw_fd(), err_end.as_raw_fd()], |[a, b]| [a.as_raw_fd(), b.as_raw_fd()]);
+        let [a, b] = lane
+            .as_ref()
+            .map_or([out_end.as_raw_fd(), err_end.as_raw_fd()], |[a, b]| {
+                [a.as_raw_fd(), b.as_raw_fd()]
+            });
         let job = Job {
             path: self.args.list[0],
             args: self.args.list.as_ptr(),
@@ -178,8 +236,18 @@ impl Starter for Raw {
         drop((out_end, err_end));
         // The child does the same; who comes second gets an error that means nothing.
         let _ = setpgid(Some(pid), Some(pid));
-        epoll::add(&self.epoll, &pidfd, EventData::new_u64(word | 2), EventFlags::IN)?;
-        let child = Child { ground, lane, pidfd: Some(pidfd), pipes: [Some(out), Some(err)] };
+        epoll::add(
+            &self.epoll,
+            &pidfd,
+            EventData::new_u64(word | 2),
+            EventFlags::IN,
+        )?;
+        let child = Child {
+            ground,
+            lane,
+            pidfd: Some(pidfd),
+            pipes: [Some(out), Some(err)],
+        };
         match self.table.get_mut(slot) {
             Some(place) => *place = Some(child),
             None => self.table.push(Some(child)),
@@ -206,18 +274,32 @@ impl Starter for Raw {
 }
 
 fn put(from: &OwnedFd, to: &OwnedFd) -> Result<(), Fail> {
-    sys(libc::SYS_dup3, [from.as_raw_fd() as usize, to.as_raw_fd() as usize, libc::O_CLOEXEC as usize, 0, 0])
-        .map_err(|error| format!("dup3: {error:?}"))?;
+    sys(
+        libc::SYS_dup3,
+        [
+            from.as_raw_fd() as usize,
+            to.as_raw_fd() as usize,
+            libc::O_CLOEXEC as usize,
+            0,
+            0,
+        ],
+    )
+    .map_err(|error| format!("dup3: {error:?}"))?;
     Ok(())
 }
 
 /// The clone, with all signals blocked around it.
 fn born(ground: &Ground) -> Result<(Pid, OwnedFd), Fail> {
     let mut pidfd: RawFd = -1;
-    let table = if ground.job.above >= 0 { libc::CLONE_FILES } else { 0 };
+    let table = if ground.job.above >= 0 {
+        libc::CLONE_FILES
+    } else {
+        0
+    };
     // SAFETY: integers only: all zero is a valid value.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-    args.flags = (libc::CLONE_VM | libc::CLONE_PIDFD | libc::CLONE_CHILD_CLEARTID | table) as u64 | CLEAR_SIGHAND;
+    args.flags = (libc::CLONE_VM | libc::CLONE_PIDFD | libc::CLONE_CHILD_CLEARTID | table) as u64
+        | CLEAR_SIGHAND;
     args.pidfd = std::ptr::from_mut(&mut pidfd) as u64;
     args.child_tid = from_ref(&ground.tid) as u64;
     args.exit_signal = libc::SIGCHLD as u64;
@@ -225,21 +307,35 @@ fn born(ground: &Ground) -> Result<(Pid, OwnedFd), Fail> {
     args.stack_size = STACK as u64;
     let (all, mut before) = (u64::MAX, 0_u64);
     mask(&all, std::ptr::from_mut(&mut before) as usize);
-    // SAFETY: stack, job and word are kept until the child has ended; `run` makes system calls only.
+    // SAFETY: stack, job and word are kept until the child has ended; `run` makes system calls
+    // only.
     let pid = unsafe { clone3(&args, run, from_ref(&ground.job)) };
     mask(&before, 0);
     let pid = pid.map_err(|error| format!("clone3: {error:?}"))?;
     // SAFETY: the kernel has just made it for us.
     let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-    Ok((Pid::from_raw(i32::try_from(pid)?).ok_or("the child has no number")?, pidfd))
+    Ok((
+        Pid::from_raw(i32::try_from(pid)?).ok_or("the child has no number")?,
+        pidfd,
+    ))
 }
 
 fn mask(set: &u64, old: usize) {
-    let _ = sys(libc::SYS_rt_sigprocmask, [libc::SIG_SETMASK as usize, from_ref(set) as usize, old, 8, 0]);
+    let _ = sys(
+        libc::SYS_rt_sigprocmask,
+        [
+            libc::SIG_SETMASK as usize,
+            from_ref(set) as usize,
+            old,
+            8,
+            0,
+        ],
+    );
 }
 
 fn sys(number: c_long, args: [usize; 5]) -> Result<usize, lastwords::Errno> {
-    // SAFETY: every pointer handed in here leads to a live value of the type that the call reads or writes.
+    // SAFETY: every pointer handed in here leads to a live value of the type that the call reads or
+    // writes.
     unsafe { call(number, args) }
 }
 
@@ -258,15 +354,39 @@ fn steps(job: &Job) -> Result<usize, lastwords::Errno> {
     struct Action([usize; 3], u64);
     let default = Action([libc::SIG_DFL, 0, 0], 0);
     // The runtime ignores it.
-    sys(libc::SYS_rt_sigaction, [libc::SIGPIPE as usize, from_ref(&default) as usize, 0, 8, 0])?;
+    sys(
+        libc::SYS_rt_sigaction,
+        [libc::SIGPIPE as usize, from_ref(&default) as usize, 0, 8, 0],
+    )?;
     sys(libc::SYS_setpgid, [0; 5])?;
     if job.above >= 0 {
-        sys(libc::SYS_close_range, [job.above as usize, u32::MAX as usize, libc::CLOSE_RANGE_UNSHARE as usize, 0, 0])?;
+        sys(
+            libc::SYS_close_range,
+            [
+                job.above as usize,
+                u32::MAX as usize,
+                libc::CLOSE_RANGE_UNSHARE as usize,
+                0,
+                0,
+            ],
+        )?;
     }
-    sys(libc::SYS_close_range, [3, u32::MAX as usize, libc::CLOSE_RANGE_CLOEXEC as usize, 0, 0])?;
+    sys(
+        libc::SYS_close_range,
+        [
+            3,
+            u32::MAX as usize,
+            libc::CLOSE_RANGE_CLOEXEC as usize,
+            0,
+            0,
+        ],
+    )?;
     for (to, from) in (0_usize..).zip(&job.ends) {
         sys(libc::SYS_dup3, [*from as usize, to, 0, 0, 0])?;
     }
     mask(&0, 0);
-    sys(libc::SYS_execve, [job.path as usize, job.args as usize, job.env as usize, 0, 0])
+    sys(
+        libc::SYS_execve,
+        [job.path as usize, job.args as usize, job.env as usize, 0, 0],
+    )
 }

@@ -1,5 +1,5 @@
-//! Who reads. Every peer does the same: starts so many children at once, reads both pipes of each to their end, keeps the newest
-//! 2 MiB of each stream, and learns each status.
+//! Who reads. Every peer does the same: starts so many children at once, reads both pipes of each
+//! to their end, keeps the newest 2 MiB of each stream, and learns each status.
 
 use super::raw;
 use crate::common::Fail;
@@ -68,7 +68,10 @@ pub(crate) struct Hosts {
 }
 
 fn reactor(backend: BackendChoice) -> Result<Reactor, Fail> {
-    Ok(Reactor::builder().backend(backend).pool_bytes(POOL).build()?)
+    Ok(Reactor::builder()
+        .backend(backend)
+        .pool_bytes(POOL)
+        .build()?)
 }
 
 impl Hosts {
@@ -112,7 +115,10 @@ fn lastwords_round(reactor: &mut Reactor, work: &Work) -> Result<u64, Fail> {
 
 fn std_child(role: Role) -> Result<std::process::Command, Fail> {
     let mut command = role.command()?;
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     Ok(command)
 }
 
@@ -120,8 +126,16 @@ fn threads_round(work: &Work) -> Result<u64, Fail> {
     let mut all = Vec::with_capacity(work.children);
     for _ in 0..work.children {
         let mut child = std_child(work.role)?.spawn()?;
-        let (stdout, stderr) = child.stdout.take().zip(child.stderr.take()).ok_or("the child has no pipes")?;
-        all.push((std::thread::spawn(move || Tail::of(stdout)), std::thread::spawn(move || Tail::of(stderr)), child));
+        let (stdout, stderr) = child
+            .stdout
+            .take()
+            .zip(child.stderr.take())
+            .ok_or("the child has no pipes")?;
+        all.push((
+            std::thread::spawn(move || Tail::of(stdout)),
+            std::thread::spawn(move || Tail::of(stderr)),
+            child,
+        ));
     }
     let mut bytes = 0;
     for (stdout, stderr, mut child) in all {
@@ -138,9 +152,14 @@ fn tokio_round(builder: &mut tokio::runtime::Builder, work: &Work) -> Result<u64
         let mut tasks = Vec::with_capacity(work.children);
         for _ in 0..work.children {
             let mut child = tokio::process::Command::from(std_child(work.role)?).spawn()?;
-            let (stdout, stderr) = child.stdout.take().zip(child.stderr.take()).ok_or("the child has no pipes")?;
+            let (stdout, stderr) = child
+                .stdout
+                .take()
+                .zip(child.stderr.take())
+                .ok_or("the child has no pipes")?;
             tasks.push(tokio::spawn(async move {
-                let (ended, stdout, stderr) = tokio::join!(child.wait(), Tail::of_tokio(stdout), Tail::of_tokio(stderr));
+                let (ended, stdout, stderr) =
+                    tokio::join!(child.wait(), Tail::of_tokio(stdout), Tail::of_tokio(stderr));
                 ended?;
                 std::io::Result::Ok(stdout?.total() + stderr?.total())
             }));
@@ -160,9 +179,16 @@ fn async_process_round(work: &Work) -> Result<u64, Fail> {
         for _ in 0..work.children {
             let mut command = async_process::Command::from(std_child(work.role)?);
             // It does not look at what std was told of them.
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped());
             let mut child = command.spawn()?;
-            let (stdout, stderr) = child.stdout.take().zip(child.stderr.take()).ok_or("the child has no pipes")?;
+            let (stdout, stderr) = child
+                .stdout
+                .take()
+                .zip(child.stderr.take())
+                .ok_or("the child has no pipes")?;
             tasks.push(executor.spawn(async move {
                 let streams = future::zip(Tail::of_futures(stdout), Tail::of_futures(stderr));
                 let (ended, (stdout, stderr)) = future::zip(child.status(), streams).await;

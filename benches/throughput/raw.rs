@@ -1,4 +1,5 @@
-//! The loops one would write by hand for exactly this: epoll, pidfds, reads straight into a recycled ring.
+//! The loops one would write by hand for exactly this: epoll, pidfds, reads straight into a
+//! recycled ring.
 
 use super::peers::Work;
 use crate::common::Fail;
@@ -16,7 +17,8 @@ use std::process::{Child, Stdio};
 pub(super) enum Manner {
     /// One epoll, its events in their order, one read each.
     Plain,
-    /// Exits in an epoll of their own, looked at after every read; the pipes of who has exited are drained at once.
+    /// Exits in an epoll of their own, looked at after every read; the pipes of who has exited are
+    /// drained at once.
     ExitsFirst,
     /// As `Plain`, with reads until there is nothing left, at most 32.
     Many,
@@ -28,7 +30,10 @@ const EVENTS: usize = 256;
 const EXIT: u64 = 2;
 /// The word of the epoll of the exits.
 const EXITS: u64 = u64::MAX;
-const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+const AT_ONCE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
 
 struct Watched {
     pidfd: Option<OwnedFd>,
@@ -49,11 +54,22 @@ struct Loop {
 }
 
 pub(super) fn round(manner: Manner, work: &Work) -> Result<u64, Fail> {
-    let (epoll, exits) = (epoll::create(epoll::CreateFlags::CLOEXEC)?, epoll::create(epoll::CreateFlags::CLOEXEC)?);
+    let (epoll, exits) = (
+        epoll::create(epoll::CreateFlags::CLOEXEC)?,
+        epoll::create(epoll::CreateFlags::CLOEXEC)?,
+    );
     if manner == Manner::ExitsFirst {
         epoll::add(&epoll, &exits, EventData::new_u64(EXITS), EventFlags::IN)?;
     }
-    let mut this = Loop { manner, epoll, exits, table: Vec::with_capacity(work.children), others: Vec::new(), open: 0, bytes: 0 };
+    let mut this = Loop {
+        manner,
+        epoll,
+        exits,
+        table: Vec::with_capacity(work.children),
+        others: Vec::new(),
+        open: 0,
+        bytes: 0,
+    };
     for _ in 0..work.children {
         this.start(work)?;
     }
@@ -69,9 +85,19 @@ pub(super) fn round(manner: Manner, work: &Work) -> Result<u64, Fail> {
 
 impl Loop {
     fn start(&mut self, work: &Work) -> Result<(), Fail> {
-        let mut child = work.role.command()?.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let mut child = work
+            .role
+            .command()?
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
         let pid = Pid::from_raw(child.id().cast_signed()).ok_or("the child has no number")?;
-        let (stdout, stderr) = child.stdout.take().zip(child.stderr.take()).ok_or("the child has no pipes")?;
+        let (stdout, stderr) = child
+            .stdout
+            .take()
+            .zip(child.stderr.take())
+            .ok_or("the child has no pipes")?;
         let pipes: [OwnedFd; 2] = [stdout.into(), stderr.into()];
         let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pidfd) => Some(pidfd),
@@ -81,9 +107,18 @@ impl Loop {
         let word = (self.table.len() as u64) << 2;
         for (place, pipe) in (0..).zip(&pipes) {
             ioctl_fionbio(pipe, true)?;
-            epoll::add(&self.epoll, pipe, EventData::new_u64(word | place), EventFlags::IN)?;
+            epoll::add(
+                &self.epoll,
+                pipe,
+                EventData::new_u64(word | place),
+                EventFlags::IN,
+            )?;
         }
-        let set = if self.manner == Manner::ExitsFirst { &self.exits } else { &self.epoll };
+        let set = if self.manner == Manner::ExitsFirst {
+            &self.exits
+        } else {
+            &self.epoll
+        };
         self.open += 2;
         match &pidfd {
             Some(pidfd) => {
@@ -92,7 +127,11 @@ impl Loop {
             }
             None => self.others.push(child),
         }
-        self.table.push(Watched { pidfd, pipes: pipes.map(Some), tails: [Tail::new(), Tail::new()] });
+        self.table.push(Watched {
+            pidfd,
+            pipes: pipes.map(Some),
+            tails: [Tail::new(), Tail::new()],
+        });
         Ok(())
     }
 
@@ -137,8 +176,15 @@ impl Loop {
     }
 
     fn exit(&mut self, slot: usize) -> Result<(), Fail> {
-        let Some(pidfd) = &self.table[slot].pidfd else { return Ok(()) };
-        if waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG)?.is_some() {
+        let Some(pidfd) = &self.table[slot].pidfd else {
+            return Ok(());
+        };
+        if waitid(
+            WaitId::PidFd(pidfd.as_fd()),
+            WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+        )?
+        .is_some()
+        {
             // Its last descriptor: closing it takes it out of the poll set.
             self.table[slot].pidfd = None;
             self.open -= 1;

@@ -19,7 +19,8 @@ fn count() {
     CALLS.set(CALLS.get() + 1);
 }
 
-// SAFETY: everything is left to the system's allocator; counting allocates nothing (a constant thread-local without drop).
+// SAFETY: everything is left to the system's allocator; counting allocates nothing (a constant
+// thread-local without drop).
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();

@@ -45,11 +45,12 @@ impl Timers for Wheeled {
     }
 }
 
-/// A binary heap. What is cancelled stays in it, is known by its sequence, and is thrown out when it comes up, or all at once when
-/// there is more of it than of what is armed.
+/// A binary heap. What is cancelled stays in it, is known by its sequence, and is thrown out when
+/// it comes up, or all at once when there is more of it than of what is armed.
 pub(crate) struct Heap {
     heap: BinaryHeap<Reverse<(u64, Name)>>,
-    /// By place: how often it was given away and taken back, and the word of the timer that has it.
+    /// By place: how often it was given away and taken back, and the word of the timer that has
+    /// it.
     places: Vec<(u32, u64)>,
     free: Vec<u32>,
 }
@@ -58,7 +59,9 @@ pub(crate) struct Heap {
 type Name = (u32, u32);
 
 fn is_armed(places: &[(u32, u64)], (place, count): Name) -> bool {
-    places.get(place as usize).is_some_and(|(is, _)| *is == count)
+    places
+        .get(place as usize)
+        .is_some_and(|(is, _)| *is == count)
 }
 
 impl Heap {
@@ -74,7 +77,11 @@ impl Timers for Heap {
     type Id = Name;
 
     fn with_capacity(count: usize) -> Self {
-        Heap { heap: BinaryHeap::with_capacity(2 * count), places: Vec::with_capacity(count), free: Vec::with_capacity(count) }
+        Heap {
+            heap: BinaryHeap::with_capacity(2 * count),
+            places: Vec::with_capacity(count),
+            free: Vec::with_capacity(count),
+        }
     }
 
     fn arm(&mut self, at: u64, word: u64) -> Name {
@@ -96,7 +103,8 @@ impl Timers for Heap {
         self.release(name);
         if self.heap.len() > 2 * (self.places.len() - self.free.len()) + 64 {
             let places = &self.places;
-            self.heap.retain(|Reverse((_, name))| is_armed(places, *name));
+            self.heap
+                .retain(|Reverse((_, name))| is_armed(places, *name));
         }
     }
 
@@ -129,7 +137,10 @@ impl Timers for Map {
     type Id = (u64, u64);
 
     fn with_capacity(_: usize) -> Self {
-        Map { map: BTreeMap::new(), sequence: 0 }
+        Map {
+            map: BTreeMap::new(),
+            sequence: 0,
+        }
     }
 
     fn arm(&mut self, at: u64, word: u64) -> (u64, u64) {
@@ -148,6 +159,10 @@ impl Timers for Map {
 
     fn expire(&mut self, now: u64) -> Option<u64> {
         let first = self.map.first_entry()?;
-        if first.key().0 > now { None } else { Some(first.remove()) }
+        if first.key().0 > now {
+            None
+        } else {
+            Some(first.remove())
+        }
     }
 }

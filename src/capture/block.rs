@@ -6,17 +6,19 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
 
-/// Blocks of a stream that has little, and of one that has much: 34 blocks hold 2 MiB with two of them partly used.
+/// Blocks of a stream that has little, and of one that has much: 34 blocks hold 2 MiB with two of
+/// them partly used.
 const LIST_ROOM: [usize; 2] = [4, 64];
 /// Free lists of blocks that a pool keeps, of each kind: half a MiB and a MiB.
 const LISTS: [usize; 2] = [4096, 512];
 
-/// Where a block begins: at the beginning of a line of the cache. The kernel copies to there an eighth faster than to the 16th byte of
-/// it, which is where allocators put large blocks (bench `throughput`).
+/// Where a block begins: at the beginning of a line of the cache. The kernel copies to there an
+/// eighth faster than to the 16th byte of it, which is where allocators put large blocks (bench
+/// `throughput`).
 const ALIGN: usize = 64;
 
-/// A block of 4, 16 or 64 KiB: zeroed once when it comes from the allocator, recycled as it is from then on. The default
-/// holds nothing and stands for a block that is elsewhere.
+/// A block of 4, 16 or 64 KiB: zeroed once when it comes from the allocator, recycled as it is from
+/// then on. The default holds nothing and stands for a block that is elsewhere.
 #[derive(Default)]
 pub struct Block(Box<[u8]>);
 
@@ -122,7 +124,10 @@ impl Block {
     }
 
     fn class(&self) -> usize {
-        BLOCK_SIZES.iter().position(|size| *size == self.capacity()).unwrap_or(BLOCK_SIZES.len() - 1)
+        BLOCK_SIZES
+            .iter()
+            .position(|size| *size == self.capacity())
+            .unwrap_or(BLOCK_SIZES.len() - 1)
     }
 }
 
@@ -148,7 +153,10 @@ impl Pool {
 
     /// A block that holds at least `size` bytes (at most [`BLOCK`]).
     pub fn take(&mut self, size: usize) -> Block {
-        let class = BLOCK_SIZES.iter().position(|s| *s >= size.min(BLOCK)).unwrap_or(BLOCK_SIZES.len() - 1);
+        let class = BLOCK_SIZES
+            .iter()
+            .position(|s| *s >= size.min(BLOCK))
+            .unwrap_or(BLOCK_SIZES.len() - 1);
         match self.free[class].pop() {
             Some(block) => {
                 self.bytes -= block.capacity();
@@ -176,8 +184,11 @@ impl Pool {
         let class = usize::from(room > LIST_ROOM[0]);
         match self.lists[class].pop() {
             Some(list) if list.capacity() >= room => list,
-            // Too small: there is only one class above the first, and a bound of many MiB needs more. It is let go.
-            Some(_) | None => VecDeque::with_capacity(room.next_power_of_two().max(LIST_ROOM[class])),
+            // Too small: there is only one class above the first, and a bound of many MiB needs
+            // more. It is let go.
+            Some(_) | None => {
+                VecDeque::with_capacity(room.next_power_of_two().max(LIST_ROOM[class]))
+            }
         }
     }
 
@@ -204,7 +215,14 @@ mod tests {
         let mut pool = Pool::new(0);
         for size in BLOCK_SIZES {
             let mut block = pool.take(size);
-            assert_eq!((block.capacity(), block.bytes().len(), block.bytes_mut().len()), (size, size, size));
+            assert_eq!(
+                (
+                    block.capacity(),
+                    block.bytes().len(),
+                    block.bytes_mut().len()
+                ),
+                (size, size, size)
+            );
             assert_eq!(block.bytes().as_ptr() as usize % ALIGN, 0);
         }
         let elsewhere = Block::default();

@@ -1,15 +1,15 @@
 //! What is kept of a stream: its newest bytes, to the byte, in blocks that are recycled.
 //!
-//! A read fills the room that is left in the last block, then a spare that is hot in the cache. What reached the spare is
-//! copied into a block of its size while little has come (or while little is to be kept), so that a child that wrote a line
-//! costs 4 KiB; else the spare is adopted as the stream's next block and nothing is copied. Eviction moves an offset; blocks
-//! that are used up go back to the pool.
+//! A read fills the room that is left in the last block, then a spare that is hot in the cache.
+//! What reached the spare is copied into a block of its size while little has come (or while little
+//! is to be kept), so that a child that wrote a line costs 4 KiB; else the spare is adopted as the
+//! stream's next block and nothing is copied. Eviction moves an offset; blocks that are used up go
+//! back to the pool.
 
 use super::block::{Block, Filled, List, Pool};
 use crate::limits::{BLOCK, BLOCK_SIZES};
 use crate::time::Ns;
-use std::fmt;
-use std::io;
+use std::{fmt, io};
 
 /// Whether the host takes the bytes as they arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,14 +24,16 @@ enum Delivery {
 
 /// The kept bytes of one captured stream: the newest, at most as many as the host allows.
 ///
-/// It owns its blocks. Offsets count the bytes of the stream since the child started, so the first kept byte has the offset
-/// [`dropped`](Captured::dropped) and the next one to come has the offset [`total`](Captured::total).
+/// It owns its blocks. Offsets count the bytes of the stream since the child started, so the first
+/// kept byte has the offset [`dropped`](Captured::dropped) and the next one to come has the offset
+/// [`total`](Captured::total).
 ///
 /// # Bounds
 ///
-/// Every byte that came is either kept or counted as dropped. Not more than the bound is kept, with one exception: bytes that
-/// the host wants delivered and has not taken yet are never dropped (or, if it asked for that, only beyond `ahead` of them),
-/// so that while delivery is on the larger of the bound and the undelivered bytes is kept.
+/// Every byte that came is either kept or counted as dropped. Not more than the bound is kept, with
+/// one exception: bytes that the host wants delivered and has not taken yet are never dropped (or,
+/// if it asked for that, only beyond `ahead` of them), so that while delivery is on the larger of
+/// the bound and the undelivered bytes is kept.
 pub struct Captured {
     blocks: List,
     /// Offset of the first byte of the first block.
@@ -65,14 +67,25 @@ pub struct Piece<'a> {
 /// Lengths only: what a child wrote is for those who ask for it by name.
 impl fmt::Debug for Piece<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Piece { bytes, offset, lost, at } = self;
-        f.debug_struct("Piece").field("len", &bytes.len()).field("offset", offset).field("lost", lost).field("at", at).finish()
+        let Piece {
+            bytes,
+            offset,
+            lost,
+            at,
+        } = self;
+        f.debug_struct("Piece")
+            .field("len", &bytes.len())
+            .field("offset", offset)
+            .field("lost", lost)
+            .field("at", at)
+            .finish()
     }
 }
 
 impl Captured {
-    /// Nothing yet, and no memory. `keep` is the bound in bytes; with `deliver` the bytes are wanted through
-    /// [`Captured::next_piece`], at most `ahead` of them waiting (then the stream is full, or with `lossy` drops the oldest).
+    /// Nothing yet, and no memory. `keep` is the bound in bytes; with `deliver` the bytes are
+    /// wanted through [`Captured::next_piece`], at most `ahead` of them waiting (then the
+    /// stream is full, or with `lossy` drops the oldest).
     #[doc(hidden)]
     pub fn new(keep: u64, deliver: bool, ahead: u64, lossy: bool) -> Captured {
         let delivery = match (deliver, lossy) {
@@ -80,21 +93,45 @@ impl Captured {
             (true, false) => Delivery::All,
             (true, true) => Delivery::Lossy,
         };
-        Captured { blocks: List::new(), front: 0, first: 0, end: 0, cursor: 0, reader: 0, keep, ahead, delivery }
+        Captured {
+            blocks: List::new(),
+            front: 0,
+            first: 0,
+            end: 0,
+            cursor: 0,
+            reader: 0,
+            keep,
+            ahead,
+            delivery,
+        }
     }
 
     /// Of a stream of which nothing came.
-    pub(crate) const NOTHING: Captured =
-        Captured { blocks: List::new(), front: 0, first: 0, end: 0, cursor: 0, reader: 0, keep: 0, ahead: 0, delivery: Delivery::No };
+    pub(crate) const NOTHING: Captured = Captured {
+        blocks: List::new(),
+        front: 0,
+        first: 0,
+        end: 0,
+        cursor: 0,
+        reader: 0,
+        keep: 0,
+        ahead: 0,
+        delivery: Delivery::No,
+    };
 
     // ------------------------------------------------------------------------------------------------------- reading
 
-    /// Moves the last block out if it has room left: the block, and how full it is. It comes back with
-    /// [`Captured::store`] or [`Captured::give_back`]; until then the kept bytes have a hole.
+    /// Moves the last block out if it has room left: the block, and how full it is. It comes back
+    /// with [`Captured::store`] or [`Captured::give_back`]; until then the kept bytes have a
+    /// hole.
     #[doc(hidden)]
     pub fn room(&mut self) -> Option<(Block, u32)> {
         let last = self.blocks.back_mut()?;
-        if (last.len as usize) < last.block.capacity() { Some((std::mem::take(&mut last.block), last.len)) } else { None }
+        if (last.len as usize) < last.block.capacity() {
+            Some((std::mem::take(&mut last.block), last.len))
+        } else {
+            None
+        }
     }
 
     /// The read brought nothing: the block that was moved out goes back.
@@ -105,14 +142,28 @@ impl Captured {
         }
     }
 
-    /// The read brought `n` bytes at the time `at`: the room was filled first, then the spare. Returns the block to use as
-    /// the next spare. Allocates nothing once the pool holds the high-water mark.
+    /// The read brought `n` bytes at the time `at`: the room was filled first, then the spare.
+    /// Returns the block to use as the next spare. Allocates nothing once the pool holds the
+    /// high-water mark.
     #[doc(hidden)]
-    pub fn store(&mut self, pool: &mut Pool, room: Option<(Block, u32)>, spare: Block, n: usize, at: Ns) -> Block {
-        let left = room.as_ref().map_or(0, |(block, full)| block.capacity().saturating_sub(*full as usize));
+    pub fn store(
+        &mut self,
+        pool: &mut Pool,
+        room: Option<(Block, u32)>,
+        spare: Block,
+        n: usize,
+        at: Ns,
+    ) -> Block {
+        let left = room.as_ref().map_or(0, |(block, full)| {
+            block.capacity().saturating_sub(*full as usize)
+        });
         let (into_room, into_spare) = (n.min(left), n.saturating_sub(left).min(spare.capacity()));
         if let (Some((block, full)), Some(last)) = (room, self.blocks.back_mut()) {
-            *last = Filled { block, len: full + into_room as u32, at };
+            *last = Filled {
+                block,
+                len: full + into_room as u32,
+                at,
+            };
         }
         let before = self.end;
         self.end += (into_room + into_spare) as u64;
@@ -127,26 +178,52 @@ impl Captured {
         if self.blocks.is_empty() {
             self.front = self.end - wanted as u64;
         }
-        let small = before < BLOCK as u64 || (self.keep < BLOCK as u64 && self.delivery == Delivery::No);
+        let small =
+            before < BLOCK as u64 || (self.keep < BLOCK as u64 && self.delivery == Delivery::No);
         if !small && wanted == into_spare {
-            self.blocks.push(pool, Filled { block: spare, len: into_spare as u32, at });
+            self.blocks.push(
+                pool,
+                Filled {
+                    block: spare,
+                    len: into_spare as u32,
+                    at,
+                },
+            );
             return pool.take(BLOCK);
         }
         let mut block = pool.take(self.size_for(wanted));
-        let source = spare.bytes().get(into_spare - wanted..into_spare).unwrap_or_default();
+        let source = spare
+            .bytes()
+            .get(into_spare - wanted..into_spare)
+            .unwrap_or_default();
         if let Some(to) = block.bytes_mut().get_mut(..source.len()) {
             to.copy_from_slice(source);
         }
-        self.blocks.push(pool, Filled { block, len: wanted as u32, at });
+        self.blocks.push(
+            pool,
+            Filled {
+                block,
+                len: wanted as u32,
+                at,
+            },
+        );
         spare
     }
 
-    /// How large a block for `wanted` more bytes should be: the largest with which the blocks have at most four times the
-    /// size of what is kept, and large enough.
+    /// How large a block for `wanted` more bytes should be: the largest with which the blocks have
+    /// at most four times the size of what is kept, and large enough.
     fn size_for(&self, wanted: usize) -> usize {
-        let have: usize = self.blocks.iter().map(|filled| filled.block.capacity()).sum();
+        let have: usize = self
+            .blocks
+            .iter()
+            .map(|filled| filled.block.capacity())
+            .sum();
         let held = usize::try_from(self.len()).unwrap_or(usize::MAX);
-        let fits = BLOCK_SIZES.iter().rev().copied().find(|size| have + size <= held.saturating_mul(4));
+        let fits = BLOCK_SIZES
+            .iter()
+            .rev()
+            .copied()
+            .find(|size| have + size <= held.saturating_mul(4));
         fits.unwrap_or(0).max(wanted)
     }
 
@@ -161,8 +238,8 @@ impl Captured {
         self.first = self.first.max(bound.min(undelivered));
     }
 
-    /// Gives blocks that are used up back to the pool. Delivery frees bytes without having a pool at hand: this is for
-    /// afterwards (storing does it too).
+    /// Gives blocks that are used up back to the pool. Delivery frees bytes without having a pool
+    /// at hand: this is for afterwards (storing does it too).
     #[doc(hidden)]
     pub fn trim(&mut self, pool: &mut Pool) {
         while let Some(used) = self.blocks.front().map(|filled| u64::from(filled.len)) {
@@ -186,8 +263,9 @@ impl Captured {
 
     // ------------------------------------------------------------------------------------------------------ delivery
 
-    /// The next undelivered bytes, all of one block, and none from the offset `before` on if the first is before it; they count as
-    /// delivered from then on. `None` if there are none, or if delivery is off.
+    /// The next undelivered bytes, all of one block, and none from the offset `before` on if the
+    /// first is before it; they count as delivered from then on. `None` if there are none, or
+    /// if delivery is off.
     #[doc(hidden)]
     pub fn next_piece(&mut self, before: u64) -> Option<Piece<'_>> {
         if self.delivery == Delivery::No || self.undelivered() == 0 {
@@ -196,19 +274,33 @@ impl Captured {
         let offset = self.cursor.max(self.first);
         let lost = offset - self.cursor;
         // Nearly always in the last block or the one before.
-        let mut begin = self.front + self.blocks.iter().map(|filled| u64::from(filled.len)).sum::<u64>();
+        let mut begin = self.front
+            + self
+                .blocks
+                .iter()
+                .map(|filled| u64::from(filled.len))
+                .sum::<u64>();
         let mut place = self.blocks.len();
         while begin > offset {
             place = place.checked_sub(1)?;
             begin -= u64::from(self.blocks.get(place)?.len);
         }
         let end = begin + u64::from(self.blocks.get(place)?.len);
-        self.cursor = if offset < before { end.min(before) } else { end };
+        self.cursor = if offset < before {
+            end.min(before)
+        } else {
+            end
+        };
         let to = (self.cursor - begin) as usize;
         self.evict();
         let filled = self.blocks.get(place)?;
         let bytes = filled.block.bytes().get((offset - begin) as usize..to)?;
-        Some(Piece { bytes, offset, lost, at: filled.at })
+        Some(Piece {
+            bytes,
+            offset,
+            lost,
+            at: filled.at,
+        })
     }
 
     /// Nobody will take what is undelivered: delivery is off from now on.
@@ -222,7 +314,11 @@ impl Captured {
     /// Bytes that wait for delivery; 0 if delivery is off. What was lost is not among them.
     #[doc(hidden)]
     pub fn undelivered(&self) -> u64 {
-        if self.delivery == Delivery::No { 0 } else { self.end - self.cursor.max(self.first) }
+        if self.delivery == Delivery::No {
+            0
+        } else {
+            self.end - self.cursor.max(self.first)
+        }
     }
 
     /// More is kept than the bound allows, for the host to take: what it takes is kept no longer.
@@ -231,7 +327,8 @@ impl Captured {
         self.len() > self.keep
     }
 
-    /// As many bytes as may wait for delivery do: the stream is not to be read. Never with lossy delivery.
+    /// As many bytes as may wait for delivery do: the stream is not to be read. Never with lossy
+    /// delivery.
     #[doc(hidden)]
     pub fn is_full_ahead(&self) -> bool {
         self.delivery == Delivery::All && self.undelivered() >= self.ahead
@@ -264,9 +361,14 @@ impl Captured {
         self.slices_from(self.first, self.end)
     }
 
-    /// The kept bytes whose offset in the stream is at least `offset` and below `to`, oldest first, in pieces.
+    /// The kept bytes whose offset in the stream is at least `offset` and below `to`, oldest first,
+    /// in pieces.
     pub fn slices_from(&self, offset: u64, to: u64) -> Slices<'_> {
-        let stored = self.blocks.iter().map(|filled| u64::from(filled.len)).sum::<u64>();
+        let stored = self
+            .blocks
+            .iter()
+            .map(|filled| u64::from(filled.len))
+            .sum::<u64>();
         Slices {
             blocks: &self.blocks,
             places: 0..self.blocks.len(),
@@ -284,11 +386,19 @@ impl Captured {
         all
     }
 
-    /// All kept bytes as text, raw but for what is not UTF-8: that becomes U+FFFD. A character whose beginning was dropped is
-    /// left out. Nothing is taken out and nothing is redacted; for text to show to people there are the last words.
+    /// All kept bytes as text, raw but for what is not UTF-8: that becomes U+FFFD. A character
+    /// whose beginning was dropped is left out. Nothing is taken out and nothing is redacted;
+    /// for text to show to people there are the last words.
     pub fn to_string_lossy(&self) -> String {
         let all = self.to_vec();
-        let cut = if self.first == 0 { 0 } else { all.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count() };
+        let cut = if self.first == 0 {
+            0
+        } else {
+            all.iter()
+                .take(3)
+                .take_while(|byte| **byte & 0xc0 == 0x80)
+                .count()
+        };
         String::from_utf8_lossy(all.get(cut..).unwrap_or_default()).into_owned()
     }
 }
@@ -310,7 +420,11 @@ impl<'a> Slices<'a> {
     fn part(&self, filled: &'a Filled, begin: u64) -> Option<&'a [u8]> {
         let from = self.from.saturating_sub(begin) as usize;
         let to = u64::from(filled.len).min(self.to.saturating_sub(begin)) as usize;
-        filled.block.bytes().get(from..to).filter(|bytes| !bytes.is_empty())
+        filled
+            .block
+            .bytes()
+            .get(from..to)
+            .filter(|bytes| !bytes.is_empty())
     }
 }
 
@@ -344,7 +458,9 @@ impl DoubleEndedIterator for Slices<'_> {
 /// Lengths only.
 impl fmt::Debug for Slices<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.clone().map(<[u8]>::len)).finish()
+        f.debug_list()
+            .entries(self.clone().map(<[u8]>::len))
+            .finish()
     }
 }
 

@@ -1,8 +1,8 @@
 //! Lines of safe text as they arrive: the streaming form of the projection.
 //!
-//! Plain lines are looked at where they are. All others are taken apart one by one, but put together again in a batch: secrets
-//! are searched for in all of it at once, and only then it is made lines again. A vector search takes longer to begin than to
-//! go through a line.
+//! Plain lines are looked at where they are. All others are taken apart one by one, but put
+//! together again in a batch: secrets are searched for in all of it at once, and only then it is
+//! made lines again. A vector search takes longer to begin than to go through a line.
 
 use super::key;
 use super::projection::Projection;
@@ -18,7 +18,8 @@ use std::fmt::Write as _;
 /// Bytes of a cut line that are kept free for the mark.
 const MARK: usize = 128;
 
-/// Bytes that are looked at together for anything that is not plain, and how many times as many at once.
+/// Bytes that are looked at together for anything that is not plain, and how many times as many at
+/// once.
 const BLOCK: usize = 128;
 const AHEAD: usize = 32;
 
@@ -30,11 +31,12 @@ const LEAD: &[u8] = b"\n\n\n\n";
 /// Plain lines in a row with which a batch ends.
 const ENOUGH: u8 = 4;
 
-/// A stream on its way to lines of safe text. Takes the bytes in any pieces; gives the same lines for all of them.
+/// A stream on its way to lines of safe text. Takes the bytes in any pieces; gives the same lines
+/// for all of them.
 ///
-/// It holds at most one line from one piece to the next, and of that not more than the window: 32 KiB, or four times the longest
-/// registered secret. It has no memory until a piece ends within a line or a line needs work, and allocates nothing once it has
-/// held the longest one.
+/// It holds at most one line from one piece to the next, and of that not more than the window: 32
+/// KiB, or four times the longest registered secret. It has no memory until a piece ends within a
+/// line or a line needs work, and allocates nothing once it has held the longest one.
 pub struct Lines {
     projection: Projection,
     line: Sanitizer,
@@ -88,14 +90,22 @@ struct Work {
 /// No text.
 impl fmt::Debug for Lines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lines").field("in_line", &self.is_in_line()).finish_non_exhaustive()
+        f.debug_struct("Lines")
+            .field("in_line", &self.is_in_line())
+            .finish_non_exhaustive()
     }
 }
 
 impl Lines {
     pub(super) fn new(projection: &Projection) -> Lines {
         let (projection, line) = (projection.clone(), Sanitizer::new(projection.window()));
-        Lines { projection, line, block: None, batch: Batch::default(), work: Work::default() }
+        Lines {
+            projection,
+            line,
+            block: None,
+            batch: Batch::default(),
+            work: Work::default(),
+        }
     }
 
     /// The last piece ended within a line.
@@ -113,12 +123,29 @@ impl Lines {
         let mut piece = Piece::new(bytes);
         let (mut from, mut clear) = (0, None::<&str>);
         for to in memchr_iter(b'\n', bytes) {
-            if let (Some(text), true) = (clear.and_then(|clear| clear.get(from..to)), to - from <= LINE) {
+            if let (Some(text), true) = (
+                clear.and_then(|clear| clear.get(from..to)),
+                to - from <= LINE,
+            ) {
                 line(text);
             } else if let Some(text) = self.untouched(&mut piece, from, to) {
                 self.flush(line);
-                let Lines { projection, block, work, .. } = self;
-                give(projection.redactor(), &mut piece.run, from, text, 0, block, work, line);
+                let Lines {
+                    projection,
+                    block,
+                    work,
+                    ..
+                } = self;
+                give(
+                    projection.redactor(),
+                    &mut piece.run,
+                    from,
+                    text,
+                    0,
+                    block,
+                    work,
+                    line,
+                );
                 clear = self.clear(&mut piece);
             } else {
                 self.take_line(bytes.get(from..to).unwrap_or_default(), line);
@@ -161,12 +188,16 @@ impl Lines {
         piece.text(from, to)
     }
 
-    /// The beginning of the piece: lines in it that come behind the one that was given last need no work either.
+    /// The beginning of the piece: lines in it that come behind the one that was given last need no
+    /// work either.
     fn clear<'b>(&self, piece: &mut Piece<'b>) -> Option<&'b str> {
         if self.block.is_some() {
             return None;
         }
-        let clear = self.projection.redactor().map_or(usize::MAX, |redactor| redactor.clear_until(&piece.run));
+        let clear = self
+            .projection
+            .redactor()
+            .map_or(usize::MAX, |redactor| redactor.clear_until(&piece.run));
         let text = piece.valid();
         text.get(..clear.min(piece.plain).min(text.len()))
     }
@@ -221,12 +252,26 @@ impl Lines {
         batch.text.extend_from_slice(PADDING.as_bytes());
         // The sanitizer's text is UTF-8.
         let text = std::str::from_utf8(&batch.text).unwrap_or_default();
-        let Lines { projection, block, work, .. } = self;
+        let Lines {
+            projection,
+            block,
+            work,
+            ..
+        } = self;
         let mut run = Run::new(text.as_bytes());
         let (mut from, last) = (LEAD.len(), batch.ends.len() - 1);
         for (place, to) in batch.ends.iter().enumerate() {
             let over = if place == last { batch.over } else { 0 };
-            give(projection.redactor(), &mut run, from, text.get(from..*to).unwrap_or_default(), over, block, work, line);
+            give(
+                projection.redactor(),
+                &mut run,
+                from,
+                text.get(from..*to).unwrap_or_default(),
+                over,
+                block,
+                work,
+                line,
+            );
             from = *to + 1;
         }
         batch.clear();
@@ -234,8 +279,12 @@ impl Lines {
     }
 }
 
-/// Gives one line of a run, which begins at `from`. `over`: how many characters there were beyond its text.
-#[expect(clippy::too_many_arguments, reason = "the line, and what is known before it")]
+/// Gives one line of a run, which begins at `from`. `over`: how many characters there were beyond
+/// its text.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the line, and what is known before it"
+)]
 fn give(
     redactor: Option<&Redactor>,
     run: &mut Run<'_>,
@@ -257,7 +306,11 @@ fn give(
         begin += text.len() - rest.len();
     }
     // What begins within a line must not be taken for one.
-    if begin == from && over == 0 && text.len() <= LINE && redactor.is_clear(run, from, from + text.len()) {
+    if begin == from
+        && over == 0
+        && text.len() <= LINE
+        && redactor.is_clear(run, from, from + text.len())
+    {
         return line(text);
     }
     let text = text.get(begin - from..).unwrap_or_default();
@@ -281,21 +334,33 @@ struct Piece<'b> {
 
 impl<'b> Piece<'b> {
     fn new(bytes: &'b [u8]) -> Piece<'b> {
-        Piece { bytes, text: None, plain: 0, is_coloured: false, run: Run::new(bytes) }
+        Piece {
+            bytes,
+            text: None,
+            plain: 0,
+            is_coloured: false,
+            run: Run::new(bytes),
+        }
     }
 
     /// A line as text. For plain lines: it is far quicker to look at all at once.
     fn text(&mut self, from: usize, to: usize) -> Option<&'b str> {
-        self.valid().get(from..to).or_else(|| std::str::from_utf8(self.bytes.get(from..to)?).ok())
+        self.valid()
+            .get(from..to)
+            .or_else(|| std::str::from_utf8(self.bytes.get(from..to)?).ok())
     }
 
     /// As much of it as is UTF-8.
     fn valid(&mut self) -> &'b str {
         let bytes = self.bytes;
-        self.text.get_or_insert_with(|| match std::str::from_utf8(bytes) {
-            Ok(text) => text,
-            Err(error) => bytes.get(..error.valid_up_to()).and_then(|valid| std::str::from_utf8(valid).ok()).unwrap_or_default(),
-        })
+        self.text
+            .get_or_insert_with(|| match std::str::from_utf8(bytes) {
+                Ok(text) => text,
+                Err(error) => bytes
+                    .get(..error.valid_up_to())
+                    .and_then(|valid| std::str::from_utf8(valid).ok())
+                    .unwrap_or_default(),
+            })
     }
 
     /// The line from `from` to `to` is printable ASCII and tabs.
@@ -307,7 +372,14 @@ impl<'b> Piece<'b> {
         self.plain = begin;
         if !self.is_coloured {
             // Far ahead: most often all lines of a piece are plain.
-            let blocks = self.bytes.get(begin..).unwrap_or_default().as_chunks().0.iter().take(AHEAD);
+            let blocks = self
+                .bytes
+                .get(begin..)
+                .unwrap_or_default()
+                .as_chunks()
+                .0
+                .iter()
+                .take(AHEAD);
             self.plain += BLOCK * blocks.take_while(|block| is_plain_block(block)).count();
         }
         if self.plain < to {
@@ -321,7 +393,8 @@ impl<'b> Piece<'b> {
     }
 }
 
-/// Printable ASCII, tabs and newlines alone. Written so that the compiler makes vector instructions of it.
+/// Printable ASCII, tabs and newlines alone. Written so that the compiler makes vector instructions
+/// of it.
 fn is_plain_block(block: &[u8; BLOCK]) -> bool {
     let mut bad = false;
     for byte in block {
@@ -335,7 +408,11 @@ fn is_plain_block(block: &[u8; BLOCK]) -> bool {
 fn outside_block<'t>(text: &'t str, block: &mut Option<key::Open>) -> Option<&'t str> {
     let open = block.take()?;
     if let Some(rest) = key::after_end(text) {
-        return if rest.trim().is_empty() { None } else { Some(rest) };
+        return if rest.trim().is_empty() {
+            None
+        } else {
+            Some(rest)
+        };
     }
     if open.goes_on(text) {
         *block = Some(open);
@@ -354,9 +431,16 @@ fn redacted(
     work: &mut Work,
     line: &mut (impl FnMut(&str) + ?Sized),
 ) {
-    let text = redactor.redact(run, from, text, &mut work.scratch).unwrap_or(text);
-    // Behind the window a secret may go on whose beginning alone was not recognized: that is not shown.
-    let shown = if over == 0 { text.len() } else { char_boundary(text, text.len().saturating_sub(redactor.margin())) };
+    let text = redactor
+        .redact(run, from, text, &mut work.scratch)
+        .unwrap_or(text);
+    // Behind the window a secret may go on whose beginning alone was not recognized: that is not
+    // shown.
+    let shown = if over == 0 {
+        text.len()
+    } else {
+        char_boundary(text, text.len().saturating_sub(redactor.margin()))
+    };
     let (text, hidden) = text.split_at(shown);
     let over = over + hidden.chars().count() as u64;
     if over == 0 && text.len() <= LINE {
@@ -368,7 +452,11 @@ fn redacted(
     work.out.push_str(PADDING);
     // Cutting shows nothing new, but a literal may be found in the mark.
     let text = work.out.get(..length).unwrap_or_default();
-    line(redactor.redact(&mut Run::new(work.out.as_bytes()), 0, text, &mut work.again).unwrap_or(text));
+    line(
+        redactor
+            .redact(&mut Run::new(work.out.as_bytes()), 0, text, &mut work.again)
+            .unwrap_or(text),
+    );
 }
 
 /// Gives a line that is not too long.
@@ -381,7 +469,8 @@ fn finished(text: &str, over: u64, out: &mut String, line: &mut (impl FnMut(&str
     line(out);
 }
 
-/// The beginning of a line that is too long, and how many characters are missing: `over` beyond those in `text`.
+/// The beginning of a line that is too long, and how many characters are missing: `over` beyond
+/// those in `text`.
 fn cut(text: &str, over: u64, out: &mut String) {
     let (shown, rest) = text.split_at(char_boundary(text, LINE - MARK));
     out.push_str(shown);
@@ -390,7 +479,10 @@ fn cut(text: &str, over: u64, out: &mut String) {
 
 /// The last beginning of a character that is not behind `at`.
 fn char_boundary(text: &str, at: usize) -> usize {
-    (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default()
+    (0..=at.min(text.len()))
+        .rev()
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or_default()
 }
 
 /// Appends what stands for text that is not shown.

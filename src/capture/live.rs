@@ -19,8 +19,9 @@ pub enum Line {
 /// Sees each line of safe text once, when it is complete, and says what is kept of it.
 pub type LineFunction = dyn Fn(&str) -> Line + Send + Sync;
 
-/// The newest lines of a stream, made as its bytes arrive; for a host that wants to see each line or to change it. Without a
-/// line function [`Projection::last_lines`] gives the same when it is asked for, and costs nothing until then.
+/// The newest lines of a stream, made as its bytes arrive; for a host that wants to see each line
+/// or to change it. Without a line function [`Projection::last_lines`] gives the same when it is
+/// asked for, and costs nothing until then.
 ///
 /// ```
 /// use lastwords::{Line, LiveTail, Projection};
@@ -45,7 +46,8 @@ pub struct LiveTail {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Last,
-    /// The line that has begun was shown as one of the last, as far as it had come; what follows is late.
+    /// The line that has begun was shown as one of the last, as far as it had come; what follows is
+    /// late.
     RestOfLast,
     Late,
 }
@@ -62,26 +64,51 @@ impl LiveTail {
         }
     }
 
-    /// Takes bytes, in any pieces. `line` is called for each line that ends in them. If it panics, the line counts as dropped.
+    /// Takes bytes, in any pieces. `line` is called for each line that ends in them. If it panics,
+    /// the line counts as dropped.
     pub fn push(&mut self, bytes: &[u8], line: &mut (impl FnMut(&str) -> Line + ?Sized)) {
-        let LiveTail { projection, lines, last, late, phase } = self;
-        lines.push(bytes, &mut |text: &str| keep(projection, last, late, phase, text, line));
+        let LiveTail {
+            projection,
+            lines,
+            last,
+            late,
+            phase,
+        } = self;
+        lines.push(bytes, &mut |text: &str| {
+            keep(projection, last, late, phase, text, line)
+        });
     }
 
-    /// Lines that begin from now on are late: they never push out earlier ones. A line that has begun is one of the
-    /// last as far as it has come, and is not seen again.
+    /// Lines that begin from now on are late: they never push out earlier ones. A line that has
+    /// begun is one of the last as far as it has come, and is not seen again.
     pub fn begin_late(&mut self, line: &mut (impl FnMut(&str) -> Line + ?Sized)) {
         if self.phase != Phase::Last {
             return;
         }
-        let LiveTail { projection, lines, last, late, phase } = self;
+        let LiveTail {
+            projection,
+            lines,
+            last,
+            late,
+            phase,
+        } = self;
         lines.so_far(&mut |text: &str| keep(projection, last, late, phase, text, line));
-        self.phase = if self.lines.is_in_line() { Phase::RestOfLast } else { Phase::Late };
+        self.phase = if self.lines.is_in_line() {
+            Phase::RestOfLast
+        } else {
+            Phase::Late
+        };
     }
 
     /// The stream has ended: a last line without a newline counts.
     pub fn finish(&mut self, line: &mut (impl FnMut(&str) -> Line + ?Sized)) {
-        let LiveTail { projection, lines, last, late, phase } = self;
+        let LiveTail {
+            projection,
+            lines,
+            last,
+            late,
+            phase,
+        } = self;
         lines.finish(&mut |text: &str| keep(projection, last, late, phase, text, line));
     }
 
@@ -116,7 +143,10 @@ fn keep(
     match line(text) {
         Line::Keep => tail.push(text),
         // Of the host's own making: it may hold anything.
-        Line::KeepAs(text) => projection.text(&text).split('\n').for_each(|line| tail.push(line)),
+        Line::KeepAs(text) => projection
+            .text(&text)
+            .split('\n')
+            .for_each(|line| tail.push(line)),
         Line::Drop => {}
     }
 }
@@ -135,14 +165,27 @@ mod tests {
             for mark in [0, bytes.len() / 3, bytes.len()] {
                 let mut live = LiveTail::new(&projection, 5, 3);
                 let mut line = |_: &str| Line::Keep;
-                bytes[..mark].chunks(7).for_each(|piece| live.push(piece, &mut line));
+                bytes[..mark]
+                    .chunks(7)
+                    .for_each(|piece| live.push(piece, &mut line));
                 live.begin_late(&mut line);
-                bytes[mark..].chunks(3).for_each(|piece| live.push(piece, &mut line));
+                bytes[mark..]
+                    .chunks(3)
+                    .for_each(|piece| live.push(piece, &mut line));
                 live.finish(&mut line);
-                let (last, late): (Vec<&str>, Vec<&str>) = (live.last().collect(), live.late().collect());
+                let (last, late): (Vec<&str>, Vec<&str>) =
+                    (live.last().collect(), live.late().collect());
                 let so_far = captured(&bytes[..mark], 1 << 20);
-                assert_eq!(last, projection.last_lines(&so_far, 0, mark as u64, 5), "{seed} {mark} {bytes:?}");
-                assert_eq!(late, projection.last_lines(&all, mark as u64, u64::MAX, 3), "{seed} {mark} {bytes:?}");
+                assert_eq!(
+                    last,
+                    projection.last_lines(&so_far, 0, mark as u64, 5),
+                    "{seed} {mark} {bytes:?}"
+                );
+                assert_eq!(
+                    late,
+                    projection.last_lines(&all, mark as u64, u64::MAX, 3),
+                    "{seed} {mark} {bytes:?}"
+                );
             }
         }
     }
@@ -155,6 +198,9 @@ mod tests {
             "change me" => Line::KeepAs("\x1b[1mtoken=x\na\tb\u{202e}".to_owned()),
             _ => Line::Keep,
         });
-        assert_eq!(tail.last().collect::<Vec<_>>(), ["keep me", "token=[redacted]", "a\tb\u{fffd}"]);
+        assert_eq!(
+            tail.last().collect::<Vec<_>>(),
+            ["keep me", "token=[redacted]", "a\tb\u{fffd}"]
+        );
     }
 }

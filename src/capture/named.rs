@@ -1,4 +1,5 @@
-//! Secrets that a name gives away: `password=`, `"token": "..."`, `--api-key ...`, `Authorization: ...`, `user:pass@host`.
+//! Secrets that a name gives away: `password=`, `"token": "..."`, `--api-key ...`, `Authorization:
+//! ...`, `user:pass@host`.
 
 use super::shapes::is_word;
 use std::ops::Range;
@@ -75,28 +76,54 @@ const fn is_quote(byte: u8) -> bool {
 }
 
 fn count(text: &[u8], from: usize, of: impl Fn(u8) -> bool) -> usize {
-    text.get(from..).unwrap_or_default().iter().take_while(|byte| of(**byte)).count()
+    text.get(from..)
+        .unwrap_or_default()
+        .iter()
+        .take_while(|byte| of(**byte))
+        .count()
 }
 
 /// The name around `at`.
 fn name_around(text: &[u8], at: usize) -> Range<usize> {
-    let before = text.get(..at).unwrap_or_default().iter().rev().take(NAME).take_while(|byte| is_name(**byte)).count();
-    at - before..at + count(text.get(..text.len().min(at + NAME)).unwrap_or_default(), at, is_name)
+    let before = text
+        .get(..at)
+        .unwrap_or_default()
+        .iter()
+        .rev()
+        .take(NAME)
+        .take_while(|byte| is_name(**byte))
+        .count();
+    at - before
+        ..at + count(
+            text.get(..text.len().min(at + NAME)).unwrap_or_default(),
+            at,
+            is_name,
+        )
 }
 
 /// The name says that its value is a secret.
 fn is_secret(name: &[u8]) -> bool {
     let name = name.strip_suffix(b".").unwrap_or(name);
-    let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let digits = name
+        .iter()
+        .rev()
+        .take_while(|byte| byte.is_ascii_digit())
+        .count();
     let name = name.get(..name.len() - digits).unwrap_or_default();
     let endings = name.last().map_or(&[][..], |last| endings(*last));
-    endings.iter().any(|ending| ends_with(name, ending).is_some()) || WORDS.iter().any(|word| is_own_word(name, word))
+    endings
+        .iter()
+        .any(|ending| ends_with(name, ending).is_some())
+        || WORDS.iter().any(|word| is_own_word(name, word))
 }
 
 /// Where the ending begins, if the name ends with it.
 fn ends_with(name: &[u8], ending: &[u8]) -> Option<usize> {
     let begin = name.len().checked_sub(ending.len());
-    if begin.is_some_and(|begin| name.get(begin..).is_some_and(|end| end.eq_ignore_ascii_case(ending))) {
+    if begin.is_some_and(|begin| {
+        name.get(begin..)
+            .is_some_and(|end| end.eq_ignore_ascii_case(ending))
+    }) {
         return begin;
     }
     let mut left = ending.len();
@@ -118,7 +145,8 @@ fn is_own_word(name: &[u8], word: &[u8]) -> bool {
     };
     let before = begin.checked_sub(1).and_then(|n| name.get(n));
     before.is_none_or(|before| {
-        !before.is_ascii_alphabetic() || name.get(begin).is_some_and(u8::is_ascii_uppercase) && before.is_ascii_lowercase()
+        !before.is_ascii_alphabetic()
+            || name.get(begin).is_some_and(u8::is_ascii_uppercase) && before.is_ascii_lowercase()
     })
 }
 
@@ -137,12 +165,18 @@ pub(super) fn value(text: &[u8], at: usize) -> Option<Range<usize>> {
 
 /// Something is in the span that a secret has: a letter of any script, or a digit.
 fn tells(text: &[u8], span: &Range<usize>) -> bool {
-    text.get(span.clone()).is_some_and(|value| value.iter().any(|byte| byte.is_ascii_alphanumeric() || !byte.is_ascii()))
+    text.get(span.clone()).is_some_and(|value| {
+        value
+            .iter()
+            .any(|byte| byte.is_ascii_alphanumeric() || !byte.is_ascii())
+    })
 }
 
 /// Where the value of a name begins; whether it is the content of an XML element.
 fn value_begin(text: &[u8], name: &Range<usize>) -> Option<(usize, bool)> {
-    let quote = count(text, name.end, |byte| is_quote(byte) || matches!(byte, b'\\' | b']'));
+    let quote = count(text, name.end, |byte| {
+        is_quote(byte) || matches!(byte, b'\\' | b']')
+    });
     let end = name.end + quote;
     let blanks = count(text, end, is_blank);
     let begin = end + blanks;
@@ -150,7 +184,11 @@ fn value_begin(text: &[u8], name: &Range<usize>) -> Option<(usize, bool)> {
     let separator = match rest {
         [b':', b':', ..] => return None,
         // The colon is the end of what is quoted: `"password:": No such file`.
-        [b':', close, b':', ..] if is_quote(*close) && byte_before(text, name.start).is_some_and(|byte| byte == *close || byte == b'/') => {
+        [b':', close, b':', ..]
+            if is_quote(*close)
+                && byte_before(text, name.start)
+                    .is_some_and(|byte| byte == *close || byte == b'/') =>
+        {
             return None;
         }
         [b':', b'=', ..] | [b'=', b'>', ..] => 2,
@@ -160,7 +198,11 @@ fn value_begin(text: &[u8], name: &Range<usize>) -> Option<(usize, bool)> {
             return Some((begin + 1, true));
         }
         // An option of a command: `--token abc`.
-        [byte, ..] if quote == 0 && blanks > 0 && text.get(name.start) == Some(&b'-') && *byte != b'-' => 0,
+        [byte, ..]
+            if quote == 0 && blanks > 0 && text.get(name.start) == Some(&b'-') && *byte != b'-' =>
+        {
+            0
+        }
         _ => return None,
     };
     let from = begin + separator + count(text, begin + separator, is_blank);
@@ -173,29 +215,47 @@ fn byte_before(text: &[u8], at: usize) -> Option<u8> {
     at.checked_sub(1).and_then(|n| text.get(n)).copied()
 }
 
-/// The name is the end of a path, and what is behind its colon is said about that: `"/etc/passwd": Permission denied`. Not if it is
-/// quoted, as the values of keys with slashes in them are.
+/// The name is the end of a path, and what is behind its colon is said about that: `"/etc/passwd":
+/// Permission denied`. Not if it is quoted, as the values of keys with slashes in them are.
 fn is_path_message(text: &[u8], name: &Range<usize>, from: usize) -> bool {
-    if byte_before(text, name.start) != Some(b'/') || text.get(from).is_some_and(|byte| is_quote(*byte) || *byte == b'\\') {
+    if byte_before(text, name.start) != Some(b'/')
+        || text
+            .get(from)
+            .is_some_and(|byte| is_quote(*byte) || *byte == b'\\')
+    {
         return false;
     }
     let slash = name.start - 1;
     let parent = name_around(text, slash).start..slash;
     let is_first = byte_before(text, parent.start) != Some(b'/');
-    let Some(parent) = text.get(parent) else { return false };
+    let Some(parent) = text.get(parent) else {
+        return false;
+    };
     // Not a comment, nor an authority: two slashes.
     let paired = is_secret(parent) || PAIRED.iter().any(|word| ends_with(parent, word).is_some());
-    if parent.is_empty() { is_first } else { !is_first || !paired }
+    if parent.is_empty() {
+        is_first
+    } else {
+        !is_first || !paired
+    }
 }
 
-/// A message is behind the colon, not a value: a blank, a word that messages begin with, and another blank. What follows is not
-/// asked for: it may be a secret, which becomes a mark, and marks are not looked at.
+/// A message is behind the colon, not a value: a blank, a word that messages begin with, and
+/// another blank. What follows is not asked for: it may be a secret, which becomes a mark, and
+/// marks are not looked at.
 fn is_message(text: &[u8], from: usize) -> bool {
-    let head = text.get(from..text.len().min(from + MESSAGE)).unwrap_or_default();
+    let head = text
+        .get(from..text.len().min(from + MESSAGE))
+        .unwrap_or_default();
     let (word, rest) = head.split_at(count(head, 0, |byte| byte.is_ascii_lowercase()));
     let blank = byte_before(text, from).is_some_and(is_blank);
-    let goes_on = |at: usize| text.get(from + word.len() + at).is_some_and(|byte| is_blank(*byte));
-    blank && MESSAGES.contains(&word) && (goes_on(0) || matches!(rest, [b',' | b':' | b';', ..]) && goes_on(1))
+    let goes_on = |at: usize| {
+        text.get(from + word.len() + at)
+            .is_some_and(|byte| is_blank(*byte))
+    };
+    blank
+        && MESSAGES.contains(&word)
+        && (goes_on(0) || matches!(rest, [b',' | b':' | b';', ..]) && goes_on(1))
 }
 
 fn until(text: &[u8], from: usize, end: impl Fn(u8) -> bool) -> Option<Range<usize>> {
@@ -203,11 +263,15 @@ fn until(text: &[u8], from: usize, end: impl Fn(u8) -> bool) -> Option<Range<usi
     (n > 0).then_some(from..from + n)
 }
 
-/// A value, quoted or not; the quotes around it are not part of it. One that tells nothing up to white space is none: `***`, `}`.
-/// (What ends it before that depends on what is behind it, and whether there is a value must not.)
+/// A value, quoted or not; the quotes around it are not part of it. One that tells nothing up to
+/// white space is none: `***`, `}`. (What ends it before that depends on what is behind it, and
+/// whether there is a value must not.)
 fn whole_value(text: &[u8], from: usize) -> Option<Range<usize>> {
     let escapes = count(text, from, |byte| byte == b'\\');
-    let quote = text.get(from + escapes).copied().filter(|byte| is_quote(*byte));
+    let quote = text
+        .get(from + escapes)
+        .copied()
+        .filter(|byte| is_quote(*byte));
     let Some(quote) = quote else {
         return until(text, from, |byte| byte.is_ascii_whitespace())
             .filter(|run| tells(text, run))
@@ -217,13 +281,22 @@ fn whole_value(text: &[u8], from: usize) -> Option<Range<usize>> {
     let close = closing_quote(text, from, quote, escapes);
     // What follows the closing quote without a gap belongs to the value, as it does in a shell.
     let after = close + escapes + 1;
-    let goes_on = text.get(after).is_some_and(|byte| is_word(*byte) || is_quote(*byte) || matches!(byte, b'\\' | b'$'));
-    let (to, run) =
-        if goes_on { (unquoted_end(text, after), after + count(text, after, |byte| !byte.is_ascii_whitespace())) } else { (close, close) };
+    let goes_on = text
+        .get(after)
+        .is_some_and(|byte| is_word(*byte) || is_quote(*byte) || matches!(byte, b'\\' | b'$'));
+    let (to, run) = if goes_on {
+        (
+            unquoted_end(text, after),
+            after + count(text, after, |byte| !byte.is_ascii_whitespace()),
+        )
+    } else {
+        (close, close)
+    };
     tells(text, &(from..run)).then_some(from..to)
 }
 
-/// The place of the quote that closes (of the backslashes before it, if the opening one had any), or the end.
+/// The place of the quote that closes (of the backslashes before it, if the opening one had any),
+/// or the end.
 fn closing_quote(text: &[u8], from: usize, quote: u8, escapes: usize) -> usize {
     let mut backslashes = 0;
     for (place, byte) in text.iter().enumerate().skip(from) {
@@ -240,21 +313,24 @@ const MAY_END: [bool; 256] = {
     let mut may_end = [false; 256];
     let mut byte = 0;
     while byte < 256 {
-        may_end[byte] = (byte as u8).is_ascii_whitespace() || matches!(byte as u8, b'&' | b';' | b',');
+        may_end[byte] =
+            (byte as u8).is_ascii_whitespace() || matches!(byte as u8, b'&' | b';' | b',');
         byte += 1;
     }
     may_end
 };
 
-/// Up to white space, or to a separator that begins another pair. One at the beginning is a part of the value: whether there
-/// is a value must not depend on what is behind it.
+/// Up to white space, or to a separator that begins another pair. One at the beginning is a part of
+/// the value: whether there is a value must not depend on what is behind it.
 fn unquoted_end(text: &[u8], from: usize) -> usize {
     let mut place = from;
     loop {
         place += count(text, place, |byte| !MAY_END[usize::from(byte)]);
         match text.get(place) {
             None => return text.len(),
-            Some(b'&' | b';' | b',') if place == from || !begins_pair(text, place + 1) => place += 1,
+            Some(b'&' | b';' | b',') if place == from || !begins_pair(text, place + 1) => {
+                place += 1
+            }
             Some(_) => return place,
         }
     }
@@ -264,20 +340,35 @@ fn unquoted_end(text: &[u8], from: usize) -> usize {
 fn begins_pair(text: &[u8], from: usize) -> bool {
     let n = count(text, from, is_name);
     let next = text.get(from + n);
-    if n == 0 { next.is_some_and(|byte| is_quote(*byte)) } else { next.is_some_and(|byte| matches!(byte, b'=' | b':')) }
+    if n == 0 {
+        next.is_some_and(|byte| is_quote(*byte))
+    } else {
+        next.is_some_and(|byte| matches!(byte, b'=' | b':'))
+    }
 }
 
 /// An option of a command names a secret, and the argument behind it is that.
 pub(super) fn is_option(option: &str, argument: &str) -> bool {
     const WITH_USER: [&str; 4] = ["-u", "--user", "-U", "--proxy-user"];
-    let password = argument.split_once(':').map_or("", |(_, password)| password);
+    let password = argument
+        .split_once(':')
+        .map_or("", |(_, password)| password);
     let with_password = !password.bytes().all(|byte| byte.is_ascii_digit());
-    (WITH_USER.contains(&option) && with_password) || (option.starts_with('-') && is_secret(option.as_bytes()))
+    (WITH_USER.contains(&option) && with_password)
+        || (option.starts_with('-') && is_secret(option.as_bytes()))
 }
 
 /// The value of an `Authorization` header: what follows the scheme.
 pub(super) fn authorization(text: &[u8], at: usize) -> Option<Range<usize>> {
-    const WORDS: [&[u8]; 7] = [b"bearer", b"basic", b"token", b"negotiate", b"ntlm", b"apikey", b"key"];
+    const WORDS: [&[u8]; 7] = [
+        b"bearer",
+        b"basic",
+        b"token",
+        b"negotiate",
+        b"ntlm",
+        b"apikey",
+        b"key",
+    ];
     const LISTS: [&[u8]; 4] = [b"digest", b"hawk", b"oauth", b"aws4-hmac-sha256"];
     let name = name_around(text, at);
     ends_with(text.get(name.clone())?, b"authorization")?;
@@ -286,13 +377,20 @@ pub(super) fn authorization(text: &[u8], at: usize) -> Option<Range<usize>> {
     let begin = from + usize::from(quote.is_some());
     let scheme = begin..begin + count(text, begin, is_name);
     let blanks = count(text, scheme.end, is_blank);
-    let is_one_of = |list: &[&[u8]]| list.iter().any(|known| text.get(scheme.clone()).is_some_and(|word| word.eq_ignore_ascii_case(known)));
+    let is_one_of = |list: &[&[u8]]| {
+        list.iter().any(|known| {
+            text.get(scheme.clone())
+                .is_some_and(|word| word.eq_ignore_ascii_case(known))
+        })
+    };
     if blanks > 0 && is_one_of(&LISTS) {
         return until(text, scheme.end + blanks, |byte| Some(byte) == quote);
     }
     if blanks > 0 && is_one_of(&WORDS) {
-        return until(text, scheme.end + blanks, |byte| byte.is_ascii_whitespace() || is_quote(byte) || byte == b',')
-            .filter(|span| tells(text, span));
+        return until(text, scheme.end + blanks, |byte| {
+            byte.is_ascii_whitespace() || is_quote(byte) || byte == b','
+        })
+        .filter(|span| tells(text, span));
     }
     whole_value(text, from)
 }
@@ -301,9 +399,14 @@ pub(super) fn authorization(text: &[u8], at: usize) -> Option<Range<usize>> {
 pub(super) fn bearer(text: &[u8], at: usize) -> Option<Range<usize>> {
     let from = at + b"earer".len();
     let from = from + count(text, from, is_blank);
-    let n = count(text, from, |byte| is_word(byte) || matches!(byte, b'-' | b'.' | b'~' | b'+' | b'/' | b'='));
+    let n = count(text, from, |byte| {
+        is_word(byte) || matches!(byte, b'-' | b'.' | b'~' | b'+' | b'/' | b'=')
+    });
     let head = text.get(from..from + n.min(16))?;
-    let no_word = n >= 16 || head.iter().any(|byte| byte.is_ascii_digit() || matches!(byte, b'~' | b'+' | b'=' | b'_'));
+    let no_word = n >= 16
+        || head
+            .iter()
+            .any(|byte| byte.is_ascii_digit() || matches!(byte, b'~' | b'+' | b'=' | b'_'));
     (n >= 4 && no_word).then_some(from..from + n)
 }
 
@@ -311,7 +414,9 @@ pub(super) fn bearer(text: &[u8], at: usize) -> Option<Range<usize>> {
 pub(super) fn basic(text: &[u8], at: usize) -> Option<Range<usize>> {
     let from = at + b"asic".len();
     let from = from + count(text, from, is_blank);
-    let n = count(text, from, |byte| is_word(byte) || matches!(byte, b'-' | b'+' | b'/' | b'='));
+    let n = count(text, from, |byte| {
+        is_word(byte) || matches!(byte, b'-' | b'+' | b'/' | b'=')
+    });
     has_colon(text.get(from..from + n)?).then_some(from..from + n)
 }
 
@@ -344,14 +449,29 @@ fn has_colon(base64: &[u8]) -> bool {
 /// What stands before the `@` of an authority that begins behind the `://` at `at`.
 pub(super) fn userinfo(text: &[u8], at: usize) -> Option<Range<usize>> {
     let from = at + b"://".len();
-    let is_end = |byte: u8| byte.is_ascii_whitespace() || is_quote(byte) || matches!(byte, b'<' | b'>');
-    let authority = text.get(from..from + count(text, from, |byte| !is_end(byte) && !matches!(byte, b'/' | b'?' | b'#')))?;
-    let last_at = |bytes: &[u8]| bytes.iter().rposition(|byte| *byte == b'@').filter(|n| *n > 0).map(|n| from..from + n);
+    let is_end =
+        |byte: u8| byte.is_ascii_whitespace() || is_quote(byte) || matches!(byte, b'<' | b'>');
+    let authority = text.get(
+        from..from
+            + count(text, from, |byte| {
+                !is_end(byte) && !matches!(byte, b'/' | b'?' | b'#')
+            }),
+    )?;
+    let last_at = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .rposition(|byte| *byte == b'@')
+            .filter(|n| *n > 0)
+            .map(|n| from..from + n)
+    };
     if authority.contains(&b'@') {
         return last_at(authority);
     }
     // A password with one of `/?#` in it: what is behind the colon is no port.
-    let port = authority.iter().position(|byte| *byte == b':').and_then(|n| authority.get(n + 1..))?;
+    let port = authority
+        .iter()
+        .position(|byte| *byte == b':')
+        .and_then(|n| authority.get(n + 1..))?;
     if authority.starts_with(b"[") || port.iter().all(u8::is_ascii_digit) {
         return None;
     }
@@ -378,8 +498,14 @@ mod tests {
         ]);
         hides(&[
             ("{\"password\": \"x\"}", "{\"password\": \"[redacted]\"}"),
-            ("{\"app/password\": \"x\"}", "{\"app/password\": \"[redacted]\"}"),
-            ("user/password: bob/x login/pwd: x", "user/password: [redacted] login/pwd: [redacted]"),
+            (
+                "{\"app/password\": \"x\"}",
+                "{\"app/password\": \"[redacted]\"}",
+            ),
+            (
+                "user/password: bob/x login/pwd: x",
+                "user/password: [redacted] login/pwd: [redacted]",
+            ),
             ("//password: x", "//password: [redacted]"),
             ("https://host/?token=abc", "https://host/?token=[redacted]"),
             ("/api?token=abc", "/api?token=[redacted]"),
@@ -408,7 +534,10 @@ mod tests {
             ("password: *1*", "password: [redacted]"),
             ("password: \"!\"x", "password: \"[redacted]"),
             ("password: \u{fc}", "password: [redacted]"),
-            ("token: *,a-ghp_0123456789abcdefghij=", "token: [redacted],a-[redacted]="),
+            (
+                "token: *,a-ghp_0123456789abcdefghij=",
+                "token: [redacted],a-[redacted]=",
+            ),
         ]);
     }
 
@@ -424,7 +553,10 @@ mod tests {
         ]);
         hides(&[
             ("password: hunter2", "password: [redacted]"),
-            ("password: swordfish is wrong", "password: [redacted] is wrong"),
+            (
+                "password: swordfish is wrong",
+                "password: [redacted] is wrong",
+            ),
             ("password: not", "password: [redacted]"),
             ("password: nothing else", "password: [redacted] else"),
             ("password: not,here", "password: [redacted]"),
@@ -432,7 +564,10 @@ mod tests {
             ("password=not found", "password=[redacted] found"),
             ("password:not found", "password:[redacted] found"),
             ("password: Not found", "password: [redacted] found"),
-            ("token: not ghp_0123456789abcdefghij", "token: not [redacted]"),
+            (
+                "token: not ghp_0123456789abcdefghij",
+                "token: not [redacted]",
+            ),
         ]);
     }
 

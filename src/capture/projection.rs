@@ -3,10 +3,9 @@
 use super::captured::Captured;
 use super::lines::Lines;
 use super::literals::Literals;
-use super::named;
 use super::redact::{REDACTED, Redactor};
 use super::sanitize::Sanitizer;
-use super::tail;
+use super::{named, tail};
 use crate::limits::LINE;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,11 +18,12 @@ const TELLING: usize = 8;
 
 /// Makes safe text of raw bytes: lines that can be shown on a terminal, logged and stored.
 ///
-/// Terminal control sequences are taken out, a carriage return keeps the last version of its line, a backspace erases, other
-/// controls but tabs are dropped, what is not UTF-8 and what changes the direction of text becomes U+FFFD, and a line is at
-/// most 8 KiB. Secrets become `[redacted]`: authorization headers, userinfo in URLs, tokens of well-known shapes, private
-/// keys, values of names such as `password` and `api_key`, and what the host has registered. The result is the same for
-/// every split of the input, and projecting it again changes nothing.
+/// Terminal control sequences are taken out, a carriage return keeps the last version of its line,
+/// a backspace erases, other controls but tabs are dropped, what is not UTF-8 and what changes the
+/// direction of text becomes U+FFFD, and a line is at most 8 KiB. Secrets become `[redacted]`:
+/// authorization headers, userinfo in URLs, tokens of well-known shapes, private keys, values of
+/// names such as `password` and `api_key`, and what the host has registered. The result is the same
+/// for every split of the input, and projecting it again changes nothing.
 ///
 /// Cheap to clone. The default redacts the known shapes.
 ///
@@ -40,14 +40,19 @@ pub struct Projection {
 
 impl Default for Projection {
     fn default() -> Self {
-        Projection { redactor: Some(Arc::new(Redactor::new(Literals::default()))) }
+        Projection {
+            redactor: Some(Arc::new(Redactor::new(Literals::default()))),
+        }
     }
 }
 
 impl Projection {
     /// A projection with secrets of the host's own, or without redaction.
     pub fn builder() -> ProjectionBuilder {
-        ProjectionBuilder { literals: BTreeSet::new(), redact: true }
+        ProjectionBuilder {
+            literals: BTreeSet::new(),
+            redact: true,
+        }
     }
 
     /// Whether secrets are redacted.
@@ -60,12 +65,14 @@ impl Projection {
         Lines::new(self)
     }
 
-    /// The newest `lines` lines, of those that begin at the offsets from `from` to below `to` of the stream (a line that
-    /// begins there is taken whole, as far as it has come, so that none is shown in two halves).
+    /// The newest `lines` lines, of those that begin at the offsets from `from` to below `to` of
+    /// the stream (a line that begins there is taken whole, as far as it has come, so that none
+    /// is shown in two halves).
     ///
-    /// A line whose beginning is not kept any more is left out; if there is no other, a mark stands for it. A private key
-    /// whose beginning is not kept is redacted from there on. A last line without a newline counts. Works backwards from
-    /// the end: what it costs depends on the lines it gives.
+    /// A line whose beginning is not kept any more is left out; if there is no other, a mark stands
+    /// for it. A private key whose beginning is not kept is redacted from there on. A last line
+    /// without a newline counts. Works backwards from the end: what it costs depends on the
+    /// lines it gives.
     pub fn last_lines(&self, captured: &Captured, from: u64, to: u64, lines: usize) -> Vec<String> {
         tail::last_lines(self, captured, from, to, lines)
     }
@@ -86,15 +93,24 @@ impl Projection {
         out
     }
 
-    /// The projection of a command line, one string per argument. A secret that follows an option in an argument of its
-    /// own is found as well: `--token abc`, `-u user:password`.
-    pub fn command_line<A: AsRef<[u8]>>(&self, arguments: impl IntoIterator<Item = A>) -> Vec<String> {
+    /// The projection of a command line, one string per argument. A secret that follows an option
+    /// in an argument of its own is found as well: `--token abc`, `-u user:password`.
+    pub fn command_line<A: AsRef<[u8]>>(
+        &self,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Vec<String> {
         let mut option = String::new();
         let mut shown = Vec::new();
         for argument in arguments {
             let argument = String::from_utf8_lossy(argument.as_ref()).into_owned();
-            let secret = self.redacts() && !argument.starts_with('-') && named::is_option(&option, &argument);
-            shown.push(if secret { REDACTED.to_owned() } else { self.text(&argument) });
+            let secret = self.redacts()
+                && !argument.starts_with('-')
+                && named::is_option(&option, &argument);
+            shown.push(if secret {
+                REDACTED.to_owned()
+            } else {
+                self.text(&argument)
+            });
             option = argument;
         }
         shown
@@ -115,7 +131,8 @@ impl Projection {
 
     /// Bytes of a line's text that are looked at; what is beyond is counted.
     pub(super) fn window(&self) -> usize {
-        self.redactor().map_or(LINE, |redactor| 2 * (LINE + redactor.margin()))
+        self.redactor()
+            .map_or(LINE, |redactor| 2 * (LINE + redactor.margin()))
     }
 }
 
@@ -129,18 +146,32 @@ pub struct ProjectionBuilder {
 /// No secret.
 impl fmt::Debug for ProjectionBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProjectionBuilder").field("literals", &self.literals.len()).field("redact", &self.redact).finish()
+        f.debug_struct("ProjectionBuilder")
+            .field("literals", &self.literals.len())
+            .field("redact", &self.redact)
+            .finish()
     }
 }
 
 impl ProjectionBuilder {
-    /// Registers a secret of at least 4 bytes, without newlines at its end. It is found in its raw form and as the projection
-    /// shows it. One of several lines is found line by line.
+    /// Registers a secret of at least 4 bytes, without newlines at its end. It is found in its raw
+    /// form and as the projection shows it. One of several lines is found line by line.
     pub fn secret(&mut self, secret: impl AsRef<[u8]>) -> Result<&mut Self, SecretError> {
         let raw = secret.as_ref();
-        let raw = raw.get(..raw.len() - raw.iter().rev().take_while(|b| matches!(b, b'\n' | b'\r')).count()).unwrap_or_default();
+        let raw = raw
+            .get(
+                ..raw.len()
+                    - raw
+                        .iter()
+                        .rev()
+                        .take_while(|b| matches!(b, b'\n' | b'\r'))
+                        .count(),
+            )
+            .unwrap_or_default();
         if raw.len() < SHORTEST {
-            return Err(SecretError { kind: SecretErrorKind::TooShort });
+            return Err(SecretError {
+                kind: SecretErrorKind::TooShort,
+            });
         }
         let mut sanitizer = Sanitizer::new(usize::MAX);
         let mut parts: Vec<Vec<u8>> = Vec::new();
@@ -155,14 +186,23 @@ impl ProjectionBuilder {
             parts.push(shown);
         }
         if raw.contains(&b'\n') {
-            parts.iter_mut().for_each(|part| *part = part.trim_ascii().to_vec());
-            let telling = if parts.iter().any(|part| part.len() >= TELLING) { TELLING } else { SHORTEST };
+            parts
+                .iter_mut()
+                .for_each(|part| *part = part.trim_ascii().to_vec());
+            let telling = if parts.iter().any(|part| part.len() >= TELLING) {
+                TELLING
+            } else {
+                SHORTEST
+            };
             parts.retain(|part| part.len() >= telling);
         }
         if !parts.iter().any(|part| part.len() >= SHORTEST) {
-            return Err(SecretError { kind: SecretErrorKind::NothingLeft });
+            return Err(SecretError {
+                kind: SecretErrorKind::NothingLeft,
+            });
         }
-        self.literals.extend(parts.into_iter().filter(|part| part.len() >= SHORTEST));
+        self.literals
+            .extend(parts.into_iter().filter(|part| part.len() >= SHORTEST));
         Ok(self)
     }
 
@@ -172,14 +212,19 @@ impl ProjectionBuilder {
         self
     }
 
-    /// The projection. Fails only if there are more secrets than can be searched together: hundreds of millions of bytes.
+    /// The projection. Fails only if there are more secrets than can be searched together: hundreds
+    /// of millions of bytes.
     pub fn build(&self) -> Result<Projection, SecretError> {
         if !self.redact {
             return Ok(Projection { redactor: None });
         }
         let literals =
-            Literals::new(self.literals.iter().cloned().collect()).map_err(|_| SecretError { kind: SecretErrorKind::TooMany })?;
-        Ok(Projection { redactor: Some(Arc::new(Redactor::new(literals))) })
+            Literals::new(self.literals.iter().cloned().collect()).map_err(|_| SecretError {
+                kind: SecretErrorKind::TooMany,
+            })?;
+        Ok(Projection {
+            redactor: Some(Arc::new(Redactor::new(literals))),
+        })
     }
 }
 
@@ -197,9 +242,13 @@ enum SecretErrorKind {
 }
 
 impl SecretError {
-    /// It has fewer than 4 bytes, or would have as text (spec: too short to be told from other text).
+    /// It has fewer than 4 bytes, or would have as text (spec: too short to be told from other
+    /// text).
     pub fn is_too_short(&self) -> bool {
-        matches!(self.kind, SecretErrorKind::TooShort | SecretErrorKind::NothingLeft)
+        matches!(
+            self.kind,
+            SecretErrorKind::TooShort | SecretErrorKind::NothingLeft
+        )
     }
 }
 

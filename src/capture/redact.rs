@@ -1,8 +1,9 @@
 //! Finds secrets in the text of a line and puts `[redacted]` in their place.
 //!
-//! A mark that is there already is a border that nothing reaches across. What a shape finds across a registered secret is one
-//! secret with it: who registers more never sees more. All that was found is a border, then, and what lies between two borders is
-//! looked at again until nothing more is found. So the result has no secret between its marks either: redacting twice is redacting
+//! A mark that is there already is a border that nothing reaches across. What a shape finds across
+//! a registered secret is one secret with it: who registers more never sees more. All that was
+//! found is a border, then, and what lies between two borders is looked at again until nothing more
+//! is found. So the result has no secret between its marks either: redacting twice is redacting
 //! once.
 
 use super::literals::{Literals, Next};
@@ -23,7 +24,9 @@ pub(super) struct Redactor {
 /// No secret.
 impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redactor").field("literals", &self.literals.len()).finish_non_exhaustive()
+        f.debug_struct("Redactor")
+            .field("literals", &self.literals.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -46,7 +49,8 @@ impl Scratch {
     }
 }
 
-/// A text of many lines, and where its next suspicious places are: each is searched for once, however many lines lie before it.
+/// A text of many lines, and where its next suspicious places are: each is searched for once,
+/// however many lines lie before it.
 #[derive(Debug)]
 pub(super) struct Run<'t> {
     text: &'t [u8],
@@ -55,50 +59,89 @@ pub(super) struct Run<'t> {
 }
 
 impl<'t> Run<'t> {
-    /// Lines with a newline behind each. A text that is shorter than the vectors is searched without them, far slower; what is
-    /// behind the last line is never looked at ([`super::triggers::PADDING`]).
+    /// Lines with a newline behind each. A text that is shorter than the vectors is searched
+    /// without them, far slower; what is behind the last line is never looked at
+    /// ([`super::triggers::PADDING`]).
     pub(super) fn new(text: &'t [u8]) -> Run<'t> {
-        Run { text, places: NextPlaces::default(), literals: Next::default() }
+        Run {
+            text,
+            places: NextPlaces::default(),
+            literals: Next::default(),
+        }
     }
 }
 
 impl Redactor {
     pub(super) fn new(literals: Literals) -> Redactor {
-        Redactor { triggers: Triggers::new(), literals }
+        Redactor {
+            triggers: Triggers::new(),
+            literals,
+        }
     }
 
-    /// Bytes before the end of a text that was cut in which a secret may begin that is not recognized.
+    /// Bytes before the end of a text that was cut in which a secret may begin that is not
+    /// recognized.
     pub(super) fn margin(&self) -> usize {
         self.literals.longest().max(LINE)
     }
 
-    /// There is no secret in the line of the run from `from` to `to`. `from` is where a line begins, and does not go back.
+    /// There is no secret in the line of the run from `from` to `to`. `from` is where a line
+    /// begins, and does not go back.
     pub(super) fn is_clear(&self, run: &mut Run<'_>, from: usize, to: usize) -> bool {
-        let Run { text, places, literals } = run;
+        let Run {
+            text,
+            places,
+            literals,
+        } = run;
         // The newline before the line may be the first byte of a trigger.
         let first_clear = from > 0 || !self.triggers.may_begin(text);
-        first_clear && self.triggers.is_clear(text, from, to, places) && self.literals.is_clear(text, from, to, literals)
+        first_clear
+            && self.triggers.is_clear(text, from, to, places)
+            && self.literals.is_clear(text, from, to, literals)
     }
 
-    /// There is no secret in lines of the run, behind the one that was looked at last, that end up to here.
+    /// There is no secret in lines of the run, behind the one that was looked at last, that end up
+    /// to here.
     pub(super) fn clear_until(&self, run: &Run<'_>) -> usize {
-        run.places.first().min(self.literals.clear_until(&run.literals))
+        run.places
+            .first()
+            .min(self.literals.clear_until(&run.literals))
     }
 
-    /// A line of the run, or the end of one, without its secrets; `None` if it has none. It begins at `from`, which does not go
-    /// back.
-    pub(super) fn redact<'s>(&self, run: &mut Run<'_>, from: usize, text: &str, scratch: &'s mut Scratch) -> Option<&'s str> {
-        let Scratch { places, borders, registered, ahead, found, out } = scratch;
+    /// A line of the run, or the end of one, without its secrets; `None` if it has none. It begins
+    /// at `from`, which does not go back.
+    pub(super) fn redact<'s>(
+        &self,
+        run: &mut Run<'_>,
+        from: usize,
+        text: &str,
+        scratch: &'s mut Scratch,
+    ) -> Option<&'s str> {
+        let Scratch {
+            places,
+            borders,
+            registered,
+            ahead,
+            found,
+            out,
+        } = scratch;
         borders.clear();
         found.clear();
         let to = from + text.len();
-        self.triggers.places(run.text, from, to, &mut run.places, places);
-        self.literals.find(run.text, from, to, &mut run.literals, |span| borders.push(whole(text, span)));
+        self.triggers
+            .places(run.text, from, to, &mut run.places, places);
+        self.literals
+            .find(run.text, from, to, &mut run.literals, |span| {
+                borders.push(whole(text, span))
+            });
         if places.is_empty() && borders.is_empty() && !self.triggers.may_begin(text.as_bytes()) {
             return None;
         }
         let literals = borders.len();
-        let marks = places.iter().filter(|place| place.is_mark()).map(|place| place.at..place.at + REDACTED.len());
+        let marks = places
+            .iter()
+            .filter(|place| place.is_mark())
+            .map(|place| place.at..place.at + REDACTED.len());
         if literals > 0 && (!places.is_empty() || self.triggers.may_begin(text.as_bytes())) {
             // What is registered may be a part of a larger secret: that one first, whole.
             registered.clear();
@@ -121,8 +164,9 @@ impl Redactor {
         Some(out)
     }
 
-    /// Looks for secrets between the borders, from left to right. One that is found is a border for what is behind it; for
-    /// what is before it, it changes nothing, since no shape is found in the beginning of a text that is not found in the whole.
+    /// Looks for secrets between the borders, from left to right. One that is found is a border for
+    /// what is behind it; for what is before it, it changes nothing, since no shape is found in
+    /// the beginning of a text that is not found in the whole.
     fn look_between(
         &self,
         text: &str,
@@ -136,8 +180,13 @@ impl Redactor {
         }
         let mut places = places.iter().copied().peekable();
         let mut start = 0;
-        for border in borders.iter().cloned().chain(std::iter::once(text.len()..text.len())) {
-            // Secrets that were found from places before them, the next one last: there may be more before they begin.
+        for border in borders
+            .iter()
+            .cloned()
+            .chain(std::iter::once(text.len()..text.len()))
+        {
+            // Secrets that were found from places before them, the next one last: there may be more
+            // before they begin.
             ahead.clear();
             ahead.push(border.clone());
             start = self.look_first(text, start..border.start, found);
@@ -151,7 +200,8 @@ impl Redactor {
                 if place.at + 1 < start || place.is_mark() {
                     continue;
                 }
-                let Some(secret) = self.triggers.secret_at(text.as_bytes(), start..end, place) else {
+                let Some(secret) = self.triggers.secret_at(text.as_bytes(), start..end, place)
+                else {
                     continue;
                 };
                 let secret = whole(text, secret);
@@ -179,7 +229,10 @@ impl Redactor {
         if place.at + 1 < start {
             return;
         }
-        if let Some(secret) = self.triggers.secret_at(text.as_bytes(), start..text.len(), place) {
+        if let Some(secret) = self
+            .triggers
+            .secret_at(text.as_bytes(), start..text.len(), place)
+        {
             let secret = whole(text, secret);
             found.push(secret.clone());
             self.look_first(text, secret.end..text.len(), found);
@@ -189,7 +242,10 @@ impl Redactor {
     /// Looks for secrets with which the range begins; where it begins behind them.
     fn look_first(&self, text: &str, range: Range<usize>, found: &mut Vec<Range<usize>>) -> usize {
         let mut start = range.start;
-        while let Some(secret) = self.triggers.secret_first(text.as_bytes(), start..range.end) {
+        while let Some(secret) = self
+            .triggers
+            .secret_first(text.as_bytes(), start..range.end)
+        {
             start = secret.end;
             found.push(secret);
         }
@@ -202,8 +258,13 @@ fn whole(text: &str, span: Range<usize>) -> Range<usize> {
     if text.is_char_boundary(span.start) && text.is_char_boundary(span.end) {
         return span;
     }
-    let start = (0..=span.start).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
-    let end = (span.end..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+    let start = (0..=span.start)
+        .rev()
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or_default();
+    let end = (span.end..text.len())
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or(text.len());
     start..end
 }
 

@@ -1,5 +1,5 @@
-//! Takes one line at a time apart: control sequences out, carriage returns and backspaces carried out, what is not text
-//! replaced. Byte by byte the same for every split of the input.
+//! Takes one line at a time apart: control sequences out, carriage returns and backspaces carried
+//! out, what is not text replaced. Byte by byte the same for every split of the input.
 //!
 //! ```text
 //!   Ground --ESC--> Escape --[--> Csi ------final------> Ground
@@ -12,7 +12,8 @@ use arrayvec::ArrayVec;
 
 /// Stands for what is not text.
 const REPLACED: char = char::REPLACEMENT_CHARACTER;
-/// Bytes that are looked at together for characters beyond ASCII: bounds the work that is done again after a special one.
+/// Bytes that are looked at together for characters beyond ASCII: bounds the work that is done
+/// again after a special one.
 const SPAN: usize = 128;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,7 +71,8 @@ pub(super) struct Sanitizer {
 }
 
 impl Sanitizer {
-    /// An empty line that holds at most `capacity` bytes of text; what is beyond is counted. No memory yet.
+    /// An empty line that holds at most `capacity` bytes of text; what is beyond is counted. No
+    /// memory yet.
     pub(super) fn new(capacity: usize) -> Sanitizer {
         Sanitizer {
             state: State::Ground,
@@ -97,19 +99,29 @@ impl Sanitizer {
         while !bytes.is_empty() {
             let used = match self.state {
                 State::Ground => self.ground(bytes),
-                State::Escape | State::Intermediate | State::Csi | State::Osc | State::Text | State::Stringing => self.one(bytes),
+                State::Escape
+                | State::Intermediate
+                | State::Csi
+                | State::Osc
+                | State::Text
+                | State::Stringing => self.one(bytes),
             };
             bytes = bytes.get(used..).unwrap_or_default();
         }
     }
 
-    /// The line is over: its text (UTF-8), and how many characters did not fit. [`Sanitizer::clear`] follows.
+    /// The line is over: its text (UTF-8), and how many characters did not fit.
+    /// [`Sanitizer::clear`] follows.
     pub(super) fn end(&mut self) -> (&[u8], u64) {
         if !self.carry.is_empty() {
             self.carry.clear();
             self.step(REPLACED);
         }
-        let line = if self.now.is_empty() { &self.before } else { &self.now };
+        let line = if self.now.is_empty() {
+            &self.before
+        } else {
+            &self.now
+        };
         (&line.text, line.over)
     }
 
@@ -169,10 +181,17 @@ impl Sanitizer {
     /// Text that begins with a character beyond ASCII.
     fn beyond_ascii(&mut self, bytes: &[u8]) -> usize {
         let span = bytes.get(..SPAN).unwrap_or(bytes);
-        let span = span.iter().position(|byte| is_control(*byte)).and_then(|n| span.get(..n)).unwrap_or(span);
+        let span = span
+            .iter()
+            .position(|byte| is_control(*byte))
+            .and_then(|n| span.get(..n))
+            .unwrap_or(span);
         let valid = match std::str::from_utf8(span) {
             Ok(text) => text,
-            Err(error) => span.get(..error.valid_up_to()).and_then(|valid| std::str::from_utf8(valid).ok()).unwrap_or_default(),
+            Err(error) => span
+                .get(..error.valid_up_to())
+                .and_then(|valid| std::str::from_utf8(valid).ok())
+                .unwrap_or_default(),
         };
         if valid.is_empty() {
             return self.one(bytes);
@@ -219,14 +238,20 @@ impl Sanitizer {
             // CAN and SUB end every sequence, ESC begins a new one.
             (_, '\x18' | '\x1a') => State::Ground,
             (State::Osc | State::Text, '\x1b') => State::Stringing,
-            (State::Osc, '\x07') | (State::Osc | State::Text, '\u{9c}') | (State::Stringing, '\\') => State::Ground,
+            (State::Osc, '\x07')
+            | (State::Osc | State::Text, '\u{9c}')
+            | (State::Stringing, '\\') => State::Ground,
             (State::Osc | State::Text, _) => return,
-            (State::Escape | State::Intermediate | State::Csi | State::Stringing, '\x1b') => State::Escape,
+            (State::Escape | State::Intermediate | State::Csi | State::Stringing, '\x1b') => {
+                State::Escape
+            }
             (State::Stringing, _) => {
                 self.state = State::Escape;
                 return self.step(c);
             }
-            (State::Escape | State::Intermediate | State::Csi, '\0'..='\x1f' | '\x7f') => return self.text_or_control(c),
+            (State::Escape | State::Intermediate | State::Csi, '\0'..='\x1f' | '\x7f') => {
+                return self.text_or_control(c);
+            }
             (State::Escape, '[') => State::Csi,
             (State::Escape, ']') => State::Osc,
             (State::Escape, 'P' | 'X' | '^' | '_') => State::Text,
@@ -271,20 +296,27 @@ impl Sanitizer {
             if self.now.over > 0 || self.now.text.len() + c.len_utf8() > self.capacity {
                 self.now.over += 1;
             } else {
-                self.now.text.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+                self.now
+                    .text
+                    .extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
             }
         }
     }
 
     fn push_plain(&mut self, ascii: &[u8]) {
         self.begin();
-        let room = if self.now.over == 0 { self.capacity - self.now.text.len() } else { 0 };
+        let room = if self.now.over == 0 {
+            self.capacity - self.now.text.len()
+        } else {
+            0
+        };
         let (fits, over) = ascii.split_at(room.min(ascii.len()));
         self.now.text.extend_from_slice(fits);
         self.now.over += over.len() as u64;
     }
 
-    /// Before a character: after a carriage return the line begins anew, and what was there is remembered.
+    /// Before a character: after a carriage return the line begins anew, and what was there is
+    /// remembered.
     fn begin(&mut self) {
         if std::mem::take(&mut self.returned) && !self.now.is_empty() {
             std::mem::swap(&mut self.now, &mut self.before);
@@ -319,7 +351,9 @@ fn decode(bytes: &[u8]) -> Decoded {
     let (valid, error) = match std::str::from_utf8(head) {
         Ok(text) => (text, None),
         Err(error) => {
-            let valid = head.get(..error.valid_up_to()).and_then(|valid| std::str::from_utf8(valid).ok());
+            let valid = head
+                .get(..error.valid_up_to())
+                .and_then(|valid| std::str::from_utf8(valid).ok());
             (valid.unwrap_or_default(), Some(error.error_len()))
         }
     };
@@ -330,8 +364,9 @@ fn decode(bytes: &[u8]) -> Decoded {
     }
 }
 
-/// Appends the text of a whole line if that is plain but for control sequences, each whole, and a carriage return at the end: what a
-/// [`Sanitizer`] would make of it, far quicker. `false`, and nothing appended, if there is more to it.
+/// Appends the text of a whole line if that is plain but for control sequences, each whole, and a
+/// carriage return at the end: what a [`Sanitizer`] would make of it, far quicker. `false`, and
+/// nothing appended, if there is more to it.
 pub(super) fn simple_line(line: &[u8], out: &mut Vec<u8>) -> bool {
     let begin = out.len();
     let mut rest = line.strip_suffix(b"\r").unwrap_or(line);
@@ -351,7 +386,8 @@ pub(super) fn simple_line(line: &[u8], out: &mut Vec<u8>) -> bool {
     }
 }
 
-/// The length of a control sequence behind its introducer, if it is whole and nothing else is in it.
+/// The length of a control sequence behind its introducer, if it is whole and nothing else is in
+/// it.
 fn control_sequence(bytes: &[u8]) -> Option<usize> {
     let length = bytes.iter().position(|byte| !matches!(byte, b' '..=b'?'))?;
     matches!(bytes.get(length), Some(b'@'..=b'~')).then_some(length + 1)
@@ -394,7 +430,10 @@ pub(super) fn plain_prefix(bytes: &[u8]) -> usize {
         at += 1;
     }
     let rest = bytes.get(at..).unwrap_or_default();
-    at + rest.iter().take_while(|byte| matches!(byte, b' '..=b'~' | b'\t')).count()
+    at + rest
+        .iter()
+        .take_while(|byte| matches!(byte, b' '..=b'~' | b'\t'))
+        .count()
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! The shapes that secrets have: what text gives each away, and how far it reaches.
 //!
-//! One table. A shape is looked for only where one of its triggers stands; the triggers of all shapes are searched together
-//! ([`super::triggers`]). Every shape grows to the right as far as it can and needs no particular character behind it, so that a
-//! text that was cut shows nothing that the whole text would not show.
+//! One table. A shape is looked for only where one of its triggers stands; the triggers of all
+//! shapes are searched together ([`super::triggers`]). Every shape grows to the right as far as it
+//! can and needs no particular character behind it, so that a text that was cut shows nothing that
+//! the whole text would not show.
 
 use super::{key, named};
 use std::ops::Range;
@@ -25,15 +26,17 @@ pub(super) struct Shape {
 pub(super) enum Find {
     /// A token: one of these beginnings, and then enough bytes of a kind.
     Token(&'static [&'static str], Token),
-    /// Anything else: its triggers, and a function of the text and where a trigger begins, to where the secret is.
+    /// Anything else: its triggers, and a function of the text and where a trigger begins, to where
+    /// the secret is.
     With(&'static [&'static str], Finder),
 }
 
 /// Finds a secret at a trigger.
 pub(super) type Finder = fn(&[u8], usize) -> Option<Range<usize>>;
 
-/// What follows the beginning of a token: at least `least` of these bytes. A token begins at a word's beginning. In a
-/// beginning, `|` stands where its trigger begins, if that is not its own beginning.
+/// What follows the beginning of a token: at least `least` of these bytes. A token begins at a
+/// word's beginning. In a beginning, `|` stands where its trigger begins, if that is not its own
+/// beginning.
 pub(super) struct Token {
     of: fn(u8) -> bool,
     least: usize,
@@ -51,11 +54,16 @@ enum Needs {
 impl Token {
     /// The token that has its beginning of `prefix` bytes at `at`.
     pub(super) fn at(&self, text: &[u8], at: usize, prefix: usize) -> Option<Range<usize>> {
-        if at.checked_sub(1).and_then(|before| text.get(before)).is_some_and(|before| is_word(*before)) {
+        if at
+            .checked_sub(1)
+            .and_then(|before| text.get(before))
+            .is_some_and(|before| is_word(*before))
+        {
             return None;
         }
         let body = text.get(at + prefix..)?;
-        // First what does not depend on the length: a text full of beginnings takes no longer than another.
+        // First what does not depend on the length: a text full of beginnings takes no longer than
+        // another.
         if self.needs == Needs::Digit && !body.iter().take(self.least).any(u8::is_ascii_digit) {
             return None;
         }
@@ -91,14 +99,33 @@ const fn is_path(byte: u8) -> bool {
 }
 
 const fn token(prefixes: &'static [&'static str], of: fn(u8) -> bool, least: usize) -> Find {
-    Find::Token(prefixes, Token { of, least, needs: Needs::Nothing })
+    Find::Token(
+        prefixes,
+        Token {
+            of,
+            least,
+            needs: Needs::Nothing,
+        },
+    )
 }
 
-const fn token_with_digit(prefixes: &'static [&'static str], of: fn(u8) -> bool, least: usize) -> Find {
-    Find::Token(prefixes, Token { of, least, needs: Needs::Digit })
+const fn token_with_digit(
+    prefixes: &'static [&'static str],
+    of: fn(u8) -> bool,
+    least: usize,
+) -> Find {
+    Find::Token(
+        prefixes,
+        Token {
+            of,
+            least,
+            needs: Needs::Digit,
+        },
+    )
 }
 
-/// Bytes of the first part of a web token that are looked at. As many of base64 that begin like one are one.
+/// Bytes of the first part of a web token that are looked at. As many of base64 that begin like one
+/// are one.
 const WEB_TOKEN_HEAD: usize = 256;
 
 /// Every shape. The examples are made up.
@@ -112,7 +139,10 @@ pub(super) const SHAPES: &[Shape] = &[
     Shape {
         name: "authorization header",
         find: Find::With(&["uthorization", "UTHORIZATION"], named::authorization),
-        positive: ("Authorization: Token abc", "Authorization: Token [redacted]"),
+        positive: (
+            "Authorization: Token abc",
+            "Authorization: Token [redacted]",
+        ),
         negative: "authorization failed Authorization: none given",
     },
     Shape {
@@ -130,24 +160,37 @@ pub(super) const SHAPES: &[Shape] = &[
     Shape {
         name: "userinfo of a URL",
         find: Find::With(&["@"], named::userinfo),
-        positive: ("clone https://me:pa55@host/x", "clone https://[redacted]@host/x"),
+        positive: (
+            "clone https://me:pa55@host/x",
+            "clone https://[redacted]@host/x",
+        ),
         negative: "https://host:8080/@scope/name?to=a@b",
     },
     Shape {
         name: "private key",
         find: Find::With(&[key::TRIGGER], key::in_line),
-        positive: (r"k: -----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY----- x", "k: [redacted] x"),
+        positive: (
+            r"k: -----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY----- x",
+            "k: [redacted] x",
+        ),
         negative: "-----BEGIN PUBLIC KEY----- no PRIVATE KEY here",
     },
     Shape {
         name: "JSON web token",
         find: Find::With(&["eyJh", "eyJ0", "eyJr", "eyJl", ".eyJ"], web_token),
-        positive: ("got eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.c2lnbmF0 ok", "got [redacted] ok"),
+        positive: (
+            "got eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.c2lnbmF0 ok",
+            "got [redacted] ok",
+        ),
         negative: "eyJhbGciOiJIUzI1 alone",
     },
     Shape {
         name: "AWS key id",
-        find: token(&["AKIA", "ASIA"], |b| b.is_ascii_uppercase() || b.is_ascii_digit(), 16),
+        find: token(
+            &["AKIA", "ASIA"],
+            |b| b.is_ascii_uppercase() || b.is_ascii_digit(),
+            16,
+        ),
         positive: ("AKIAEXAMPLEEXAMPLE00", "[redacted]"),
         negative: "ASIA PACIFIC, ASIAN",
     },
@@ -165,20 +208,35 @@ pub(super) const SHAPES: &[Shape] = &[
     },
     Shape {
         name: "GitLab token",
-        find: token(&["glpat-", "gldt-", "glrt-", "glcbt-", "glptt-", "glsoat-", "glft-"], is_dotted, 16),
+        find: token(
+            &[
+                "glpat-", "gldt-", "glrt-", "glcbt-", "glptt-", "glsoat-", "glft-",
+            ],
+            is_dotted,
+            16,
+        ),
         positive: ("glpat-0123456789abcdefghij", "[redacted]"),
         negative: "glpat-short",
     },
     Shape {
         name: "Slack token",
-        find: token(&["xoxb-", "xoxp-", "xoxa-", "xoxr-", "xoxs-", "xoxe", "xapp-"], is_dotted, 10),
+        find: token(
+            &["xoxb-", "xoxp-", "xoxa-", "xoxr-", "xoxs-", "xoxe", "xapp-"],
+            is_dotted,
+            10,
+        ),
         positive: ("xoxb-0000000000-example", "[redacted]"),
         negative: "xoxb-none",
     },
     Shape {
         name: "Slack webhook",
-        find: Find::With(&["slack.com/"], |text, at| behind(text, at, b"slack.com/", is_path, 30)),
-        positive: ("https://hooks.slack.com/services/T0000000/B0000000/example00000", "https://hooks.slack.com/[redacted]"),
+        find: Find::With(&["slack.com/"], |text, at| {
+            behind(text, at, b"slack.com/", is_path, 30)
+        }),
+        positive: (
+            "https://hooks.slack.com/services/T0000000/B0000000/example00000",
+            "https://hooks.slack.com/[redacted]",
+        ),
         negative: "https://hooks.slack.com/docs",
     },
     Shape {
@@ -201,7 +259,17 @@ pub(super) const SHAPES: &[Shape] = &[
     },
     Shape {
         name: "Stripe key",
-        find: token(&["sk|_live_", "sk|_test_", "rk|_live_", "rk|_test_", "whsec|_"], is_word, 10),
+        find: token(
+            &[
+                "sk|_live_",
+                "sk|_test_",
+                "rk|_live_",
+                "rk|_test_",
+                "whsec|_",
+            ],
+            is_word,
+            10,
+        ),
         positive: ("sk_test_0123456789", "[redacted]"),
         negative: "sk_test_short",
     },
@@ -214,7 +282,10 @@ pub(super) const SHAPES: &[Shape] = &[
     Shape {
         name: "PyPI token",
         find: token(&["pypi-"], is_url64, 40),
-        positive: ("pypi-0123456789abcdefghij0123456789abcdefghij", "[redacted]"),
+        positive: (
+            "pypi-0123456789abcdefghij0123456789abcdefghij",
+            "[redacted]",
+        ),
         negative: "pypi-mirror-of-the-company",
     },
     Shape {
@@ -238,7 +309,10 @@ pub(super) const SHAPES: &[Shape] = &[
     Shape {
         name: "DigitalOcean token",
         find: token(&["dop|_v1_", "doo|_v1_", "dor|_v1_"], is_hex, 40),
-        positive: ("dop_v1_0123456789012345678901234567890123456789", "[redacted]"),
+        positive: (
+            "dop_v1_0123456789012345678901234567890123456789",
+            "[redacted]",
+        ),
         negative: "dop_v1_0123",
     },
     Shape {
@@ -262,7 +336,10 @@ pub(super) const SHAPES: &[Shape] = &[
     Shape {
         name: "Grafana token",
         find: token(&["glsa|_", "glc|_"], is_word, 30),
-        positive: ("glsa_0123456789abcdefghij0123456789ab_01234567", "[redacted]"),
+        positive: (
+            "glsa_0123456789abcdefghij0123456789ab_01234567",
+            "[redacted]",
+        ),
         negative: "glc_module",
     },
     Shape {
@@ -273,22 +350,42 @@ pub(super) const SHAPES: &[Shape] = &[
     },
     Shape {
         name: "age key",
-        find: token(&["AGE-SECRET-KEY-1"], |b| b.is_ascii_uppercase() || b.is_ascii_digit(), 40),
-        positive: ("AGE-SECRET-KEY-10123456789ABCDEFGHIJ0123456789ABCDEFGHIJ", "[redacted]"),
+        find: token(
+            &["AGE-SECRET-KEY-1"],
+            |b| b.is_ascii_uppercase() || b.is_ascii_digit(),
+            40,
+        ),
+        positive: (
+            "AGE-SECRET-KEY-10123456789ABCDEFGHIJ0123456789ABCDEFGHIJ",
+            "[redacted]",
+        ),
         negative: "AGE-SECRET-KEY-1...",
     },
     Shape {
         name: "signature in a URL",
         find: Find::With(&["sig=", "ture="], signature),
-        positive: ("https://h/b?se=1&sig=abc%2F123 x", "https://h/b?se=1&sig=[redacted] x"),
+        positive: (
+            "https://h/b?se=1&sig=abc%2F123 x",
+            "https://h/b?se=1&sig=[redacted] x",
+        ),
         negative: "?sig= none",
     },
 ];
 
 /// At least `least` bytes behind a prefix that stands at `at`.
-fn behind(text: &[u8], at: usize, prefix: &[u8], of: fn(u8) -> bool, least: usize) -> Option<Range<usize>> {
+fn behind(
+    text: &[u8],
+    at: usize,
+    prefix: &[u8],
+    of: fn(u8) -> bool,
+    least: usize,
+) -> Option<Range<usize>> {
     let from = at + prefix.len();
-    let n = text.get(from..)?.iter().take_while(|byte| of(**byte)).count();
+    let n = text
+        .get(from..)?
+        .iter()
+        .take_while(|byte| of(**byte))
+        .count();
     (n >= least).then_some(from..from + n)
 }
 
@@ -296,29 +393,54 @@ fn behind(text: &[u8], at: usize, prefix: &[u8], of: fn(u8) -> bool, least: usiz
 fn signature(text: &[u8], at: usize) -> Option<Range<usize>> {
     let sign = at + text.get(at..)?.iter().position(|byte| *byte == b'=')?;
     let name = text.get(sign.saturating_sub(10)..sign)?;
-    if ![&b"?sig"[..], b"&sig", b"-Signature", b"-signature"].iter().any(|known| name.ends_with(known)) {
+    if ![&b"?sig"[..], b"&sig", b"-Signature", b"-signature"]
+        .iter()
+        .any(|known| name.ends_with(known))
+    {
         return None;
     }
     let of = |byte: &u8| is_dotted(*byte) || matches!(byte, b'%' | b'~' | b'+' | b'/');
-    let n = text.get(sign + 1..)?.iter().take_while(|byte| of(byte)).count();
+    let n = text
+        .get(sign + 1..)?
+        .iter()
+        .take_while(|byte| of(byte))
+        .count();
     (n > 0).then_some(sign + 1..sign + 1 + n)
 }
 
-/// Two or three parts of base64 with dots between them; the first, and most often the second, is a JSON object. The trigger is
-/// one of their beginnings.
+/// Two or three parts of base64 with dots between them; the first, and most often the second, is a
+/// JSON object. The trigger is one of their beginnings.
 fn web_token(text: &[u8], at: usize) -> Option<Range<usize>> {
-    let head = text.get(..at)?.iter().rev().take(WEB_TOKEN_HEAD).take_while(|byte| is_url64(**byte)).count();
-    let begin = if text.get(at) == Some(&b'.') { at - head } else { at };
+    let head = text
+        .get(..at)?
+        .iter()
+        .rev()
+        .take(WEB_TOKEN_HEAD)
+        .take_while(|byte| is_url64(**byte))
+        .count();
+    let begin = if text.get(at) == Some(&b'.') {
+        at - head
+    } else {
+        at
+    };
     let before = begin.checked_sub(1).and_then(|before| text.get(before));
     let rest = text.get(begin..)?;
     if !rest.starts_with(b"eyJ") || before.is_some_and(|before| is_word(*before)) {
         return None;
     }
-    let first = rest.iter().take(WEB_TOKEN_HEAD).take_while(|byte| is_url64(**byte)).count();
+    let first = rest
+        .iter()
+        .take(WEB_TOKEN_HEAD)
+        .take_while(|byte| is_url64(**byte))
+        .count();
     let dot = usize::from(rest.get(first) == Some(&b'.'));
     if first < 10 || (dot == 0 && first < WEB_TOKEN_HEAD) {
         return None;
     }
-    let n = rest.get(first + dot..)?.iter().take_while(|byte| is_dotted(**byte)).count();
+    let n = rest
+        .get(first + dot..)?
+        .iter()
+        .take_while(|byte| is_dotted(**byte))
+        .count();
     (n >= 10 || first == WEB_TOKEN_HEAD).then_some(begin..begin + first + dot + n)
 }

@@ -3,7 +3,12 @@
 use super::projection::Projection;
 
 /// Adds the lines that the streaming form gives for pieces of these sizes, in turn.
-pub(crate) fn split(projection: &Projection, mut bytes: &[u8], sizes: &[usize], out: &mut Vec<String>) {
+pub(crate) fn split(
+    projection: &Projection,
+    mut bytes: &[u8],
+    sizes: &[usize],
+    out: &mut Vec<String>,
+) {
     let mut lines = projection.lines();
     for size in sizes.iter().cycle() {
         if bytes.is_empty() {

@@ -9,11 +9,12 @@ use memchr::{memchr, memmem, memrchr_iter};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Bytes before the wanted lines that are read if these may be inside a private key, and the size of a key without END that
-/// has lost its BEGIN.
+/// Bytes before the wanted lines that are read if these may be inside a private key, and the size
+/// of a key without END that has lost its BEGIN.
 const CONTEXT: u64 = 16 << 10;
 
-/// The newest lines of those that are pushed. Allocates nothing once its lines have held the longest ones.
+/// The newest lines of those that are pushed. Allocates nothing once its lines have held the
+/// longest ones.
 #[derive(Debug)]
 pub struct Tail {
     lines: VecDeque<String>,
@@ -23,12 +24,19 @@ pub struct Tail {
 impl Tail {
     /// Keeps at most `most` lines. No memory yet.
     pub fn new(most: usize) -> Tail {
-        Tail { lines: VecDeque::new(), most }
+        Tail {
+            lines: VecDeque::new(),
+            most,
+        }
     }
 
     /// Adds a line; the oldest goes.
     pub fn push(&mut self, line: &str) {
-        let mut next = if self.lines.len() < self.most { String::new() } else { self.lines.pop_front().unwrap_or_default() };
+        let mut next = if self.lines.len() < self.most {
+            String::new()
+        } else {
+            self.lines.pop_front().unwrap_or_default()
+        };
         if self.most > 0 {
             next.clear();
             next.push_str(line);
@@ -63,15 +71,23 @@ impl Tail {
 }
 
 /// See [`Projection::last_lines`].
-pub(super) fn last_lines(projection: &Projection, captured: &Captured, from: u64, to: u64, most: usize) -> Vec<String> {
+pub(super) fn last_lines(
+    projection: &Projection,
+    captured: &Captured,
+    from: u64,
+    to: u64,
+    most: usize,
+) -> Vec<String> {
     let end = last_end(captured, to);
-    let (Some(begin), Some(oldest)) = (first_begin(captured, from), first_begin(captured, 0)) else {
+    let (Some(begin), Some(oldest)) = (first_begin(captured, from), first_begin(captured, 0))
+    else {
         return beheaded(captured, from, to);
     };
     if begin >= end || begin >= to {
         return beheaded(captured, from, to);
     }
-    // A line that is not shown (in a private key, or a last one without text) is made up for by an older one.
+    // A line that is not shown (in a private key, or a last one without text) is made up for by an
+    // older one.
     let mut wanted = most.saturating_add(1);
     loop {
         let start = begin_of_last(captured, begin, end, wanted);
@@ -83,14 +99,23 @@ pub(super) fn last_lines(projection: &Projection, captured: &Captured, from: u64
     }
 }
 
-/// The newest `most` lines of a range that begins and ends with a line. The oldest line that is kept whole begins at `oldest`.
-fn lines_from(projection: &Projection, captured: &Captured, oldest: u64, range: Range<u64>, most: usize) -> Vec<String> {
+/// The newest `most` lines of a range that begins and ends with a line. The oldest line that is
+/// kept whole begins at `oldest`.
+fn lines_from(
+    projection: &Projection,
+    captured: &Captured,
+    oldest: u64,
+    range: Range<u64>,
+    most: usize,
+) -> Vec<String> {
     let mut lines = projection.lines();
     let mut edge = Edge::new(Tail::new(most));
     if projection.redacts() {
         let (context, is_edge) = context(projection, captured, oldest, range.start);
         edge.is_open = is_edge && captured.dropped() > 0;
-        push(captured, context..range.start, &mut lines, &mut |line| edge.pass(line));
+        push(captured, context..range.start, &mut lines, &mut |line| {
+            edge.pass(line)
+        });
         edge.begin();
     }
     push(captured, range, &mut lines, &mut |line| edge.push(line));
@@ -99,27 +124,38 @@ fn lines_from(projection: &Projection, captured: &Captured, oldest: u64, range: 
 }
 
 fn push(captured: &Captured, range: Range<u64>, lines: &mut Lines, line: &mut dyn FnMut(&str)) {
-    captured.slices_from(range.start, range.end).for_each(|bytes| lines.push(bytes, line));
+    captured
+        .slices_from(range.start, range.end)
+        .for_each(|bytes| lines.push(bytes, line));
 }
 
-/// Where to begin so that it is known at `start` whether a private key is going on, and whether what is before that is
-/// unknown: the edge of what is kept, or too much that looks like a key.
+/// Where to begin so that it is known at `start` whether a private key is going on, and whether
+/// what is before that is unknown: the edge of what is kept, or too much that looks like a key.
 fn context(projection: &Projection, captured: &Captured, oldest: u64, start: u64) -> (u64, bool) {
     let mut before = start;
     // Most often the line before it settles it.
     for distance in [0, CONTEXT] {
-        before = begin_of_last(captured, oldest, before.saturating_sub(distance).max(oldest), 1).min(before);
+        before = begin_of_last(
+            captured,
+            oldest,
+            before.saturating_sub(distance).max(oldest),
+            1,
+        )
+        .min(before);
         if before <= oldest {
             return (oldest, true);
         }
         let mut lines = projection.lines();
         let mut known = false;
-        push(captured, before..start, &mut lines, &mut |line| known |= !key::may_be_inside(line));
+        push(captured, before..start, &mut lines, &mut |line| {
+            known |= !key::may_be_inside(line)
+        });
         if known || lines.is_in_key() {
             return (before, false);
         }
     }
-    // Nothing but base64 (or blank lines) for long: the marker itself, as it is most often written, tells.
+    // Nothing but base64 (or blank lines) for long: the marker itself, as it is most often written,
+    // tells.
     match last_marker(captured, oldest, before) {
         Some(marker) => (begin_of_last(captured, oldest, marker, 1), false),
         None => (before, true),
@@ -128,7 +164,8 @@ fn context(projection: &Projection, captured: &Captured, oldest: u64, start: u64
 
 /// The offset of the last trigger of a private key in a range.
 fn last_marker(captured: &Captured, from: u64, to: u64) -> Option<u64> {
-    // Forwards in each block, since only that way has vector instructions: there may be megabytes of it.
+    // Forwards in each block, since only that way has vector instructions: there may be megabytes
+    // of it.
     let finder = memmem::Finder::new(key::TRIGGER);
     let mut at = to;
     // The beginning of what comes after the block, for a trigger that lies across.
@@ -148,8 +185,8 @@ fn last_marker(captured: &Captured, from: u64, to: u64) -> Option<u64> {
     None
 }
 
-/// Takes lines that begin where it is not known whether a private key is going on: an END without a BEGIN redacts all before
-/// it, and so may lines that look like a key.
+/// Takes lines that begin where it is not known whether a private key is going on: an END without a
+/// BEGIN redacts all before it, and so may lines that look like a key.
 struct Edge {
     tail: Tail,
     is_open: bool,
@@ -161,7 +198,13 @@ struct Edge {
 
 impl Edge {
     fn new(tail: Tail) -> Edge {
-        Edge { tail, is_open: false, held: Vec::new(), bytes: 0, is_like_key: false }
+        Edge {
+            tail,
+            is_open: false,
+            held: Vec::new(),
+            bytes: 0,
+            is_like_key: false,
+        }
     }
 
     /// A line before the wanted ones.
@@ -216,7 +259,8 @@ impl Edge {
     }
 }
 
-/// The offset of the first kept line that begins at `from` or later; `None` if there is no such beginning.
+/// The offset of the first kept line that begins at `from` or later; `None` if there is no such
+/// beginning.
 fn first_begin(captured: &Captured, from: u64) -> Option<u64> {
     if from == 0 && captured.dropped() == 0 {
         return Some(0);
@@ -281,7 +325,10 @@ mod tests {
 
     /// Without redaction, which has tests of its own: it takes long to build.
     fn plain() -> Projection {
-        Projection::builder().redact(false).build().expect("nothing to build")
+        Projection::builder()
+            .redact(false)
+            .build()
+            .expect("nothing to build")
     }
 
     fn last(bytes: &[u8], keep: u64, lines: usize) -> Vec<String> {
@@ -306,14 +353,23 @@ mod tests {
         assert_eq!(last(b"secret one\ntwo\nthree\n", 15, 9), ["two", "three"]);
         // Even if it may have been whole: nobody knows any more.
         assert_eq!(last(b"one\ntwo\nthree\n", 10, 9), ["three"]);
-        assert_eq!(last(b"\xff\ngood\nlines\n", 100, 9), ["\u{fffd}", "good", "lines"]);
+        assert_eq!(
+            last(b"\xff\ngood\nlines\n", 100, 9),
+            ["\u{fffd}", "good", "lines"]
+        );
     }
 
     #[test]
     fn an_endless_line_leaves_a_mark_and_whole_characters() {
-        assert_eq!(last(&"é".repeat(5000).into_bytes(), 999, 50), ["…[999 bytes of an older line cut]"]);
+        assert_eq!(
+            last(&"é".repeat(5000).into_bytes(), 999, 50),
+            ["…[999 bytes of an older line cut]"]
+        );
         let five = vec![b'x'; 5_000_000];
-        assert_eq!(last(&five, 2 << 20, 50), ["…[2097152 bytes of an older line cut]"]);
+        assert_eq!(
+            last(&five, 2 << 20, 50),
+            ["…[2097152 bytes of an older line cut]"]
+        );
         let whole = last(&five, 8 << 20, 50);
         assert!(whole.len() == 1 && whole[0].len() <= LINE);
         assert!(whole[0].starts_with("xxxx") && whole[0].ends_with("x…[4991936 characters cut]"));
@@ -326,8 +382,15 @@ mod tests {
         for mark in 0..=bytes.len() {
             let early = projection.last_lines(&captured, 0, mark as u64, 9);
             let late = projection.last_lines(&captured, mark as u64, u64::MAX, 9);
-            assert_eq!([early.clone(), late].concat(), ["one", "two", "three", "four"], "{mark}");
-            assert_eq!(early.len(), [0, 4, 8, 14].iter().filter(|begin| **begin < mark).count());
+            assert_eq!(
+                [early.clone(), late].concat(),
+                ["one", "two", "three", "four"],
+                "{mark}"
+            );
+            assert_eq!(
+                early.len(),
+                [0, 4, 8, 14].iter().filter(|begin| **begin < mark).count()
+            );
         }
     }
 
@@ -341,7 +404,9 @@ mod tests {
                 let newest = &lines[lines.len().saturating_sub(most)..];
                 assert_eq!(last(&bytes, 1 << 20, most), newest, "{bytes:?}");
                 let kept = last(&bytes, bytes.len() as u64 / 2, most);
-                let marked = kept.first().is_some_and(|line| line.ends_with("older line cut]"));
+                let marked = kept
+                    .first()
+                    .is_some_and(|line| line.ends_with("older line cut]"));
                 assert!(marked || newest.ends_with(&kept), "{kept:?} {newest:?}");
             }
         }
@@ -351,7 +416,10 @@ mod tests {
     fn a_tail_keeps_the_newest() {
         let mut tail = Tail::new(2);
         ["a", "b", "c"].into_iter().for_each(|line| tail.push(line));
-        assert_eq!((tail.len(), tail.iter().collect::<Vec<_>>()), (2, vec!["b", "c"]));
+        assert_eq!(
+            (tail.len(), tail.iter().collect::<Vec<_>>()),
+            (2, vec!["b", "c"])
+        );
         let mut none = Tail::new(0);
         none.push("a");
         assert!(none.is_empty());

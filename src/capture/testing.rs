@@ -30,7 +30,10 @@ pub(super) fn captured(bytes: &[u8], keep: u64) -> Captured {
     let mut spare = pool.take(BLOCK);
     for bytes in bytes.chunks(BLOCK) {
         let mut room = captured.room();
-        let n = room.as_ref().map_or(0, |(block, full)| block.capacity() - *full as usize).min(bytes.len());
+        let n = room
+            .as_ref()
+            .map_or(0, |(block, full)| block.capacity() - *full as usize)
+            .min(bytes.len());
         if let Some((block, full)) = &mut room {
             block.bytes_mut()[*full as usize..][..n].copy_from_slice(&bytes[..n]);
         }
@@ -80,5 +83,7 @@ pub(super) const FRAGMENTS: &[&[u8]] = &[
 /// Bytes that a terminal, or a mistake, could bring.
 pub(super) fn fragments(seed: u64, most: usize) -> Vec<u8> {
     let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    (0..rng.below(most)).flat_map(|_| rng.of(FRAGMENTS).iter().copied()).collect()
+    (0..rng.below(most))
+        .flat_map(|_| rng.of(FRAGMENTS).iter().copied())
+        .collect()
 }

@@ -1,19 +1,19 @@
 //! Where in a text a secret may be: one search for the triggers of all shapes.
 //!
-//! Vector instructions look for the first four bytes of 110 texts at once; two single bytes (`@`, `_`) that few texts have
-//! and many shapes need are searched for beside them, far faster. A shape with a beginning of three bytes is looked for
-//! behind what most often stands before it.
+//! Vector instructions look for the first four bytes of 110 texts at once; two single bytes (`@`,
+//! `_`) that few texts have and many shapes need are searched for beside them, far faster. A shape
+//! with a beginning of three bytes is looked for behind what most often stands before it.
 
 use super::bytewise::Bytewise;
 use super::key;
 use super::redact::REDACTED;
 use super::shapes::{Find, SHAPES, Shape};
-use aho_corasick::packed;
-use aho_corasick::{AhoCorasick, Input, MatchKind, Span};
+use aho_corasick::{AhoCorasick, Input, MatchKind, Span, packed};
 use memchr::{memchr2, memmem};
 use std::ops::Range;
 
-/// What stands before a token whose beginning has three bytes. (At the beginning of a text nothing need stand there.)
+/// What stands before a token whose beginning has three bytes. (At the beginning of a text nothing
+/// need stand there.)
 const BEFORE: &str = " =\"':/([{<,;`@>|\t\n";
 
 /// All triggers of four bytes and more, in eight columns. The search sorts them into eight buckets, by their place modulo eight or
@@ -44,9 +44,10 @@ const UNDERSCORE: usize = ORDER.len() + 1;
 /// Stands for the mark of an earlier redaction.
 const MARK: usize = ORDER.len() + 2;
 
-/// Stands behind a text that is searched: a text that is shorter than the vectors would be searched without them, far slower. No
-/// trigger ends with a newline.
-pub(super) const PADDING: &str = "\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n";
+/// Stands behind a text that is searched: a text that is shorter than the vectors would be searched
+/// without them, far slower. No trigger ends with a newline.
+pub(super) const PADDING: &str =
+    "\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n";
 
 /// A place in a text at which a secret may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +56,9 @@ pub(super) struct Place {
     trigger: usize,
 }
 
-/// The next place at which a text that triggers begin with stands, and the next rare byte: each is searched for once, however
-/// many lines lie before it. At first, neither is known to be behind the beginning.
+/// The next place at which a text that triggers begin with stands, and the next rare byte: each is
+/// searched for once, however many lines lie before it. At first, neither is known to be behind the
+/// beginning.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NextPlaces {
     text: usize,
@@ -87,8 +89,8 @@ impl Place {
 /// What a trigger may belong to.
 struct Owner {
     shape: &'static Shape,
-    /// The beginning of the token, in two parts: before the trigger, and from it on. For other shapes, what must stand at
-    /// the place, if that is more than what is known already.
+    /// The beginning of the token, in two parts: before the trigger, and from it on. For other
+    /// shapes, what must stand at the place, if that is more than what is known already.
     head: &'static str,
     tail: &'static str,
     /// A byte of the trigger is before the token.
@@ -118,7 +120,12 @@ enum Search {
 
 impl Triggers {
     pub(super) fn new() -> Triggers {
-        let packed = packed::Config::new().heuristic_pattern_limits(false).only_teddy_fat(Some(false)).builder().extend(ORDER).build();
+        let packed = packed::Config::new()
+            .heuristic_pattern_limits(false)
+            .only_teddy_fat(Some(false))
+            .builder()
+            .extend(ORDER)
+            .build();
         Triggers::with(packed.map_or_else(automaton, Search::Packed))
     }
 
@@ -132,21 +139,46 @@ impl Triggers {
             } else if trigger == "@" {
                 AT
             } else {
-                ORDER.iter().position(|known| *known == trigger).unwrap_or(UNDERSCORE)
+                ORDER
+                    .iter()
+                    .position(|known| *known == trigger)
+                    .unwrap_or(UNDERSCORE)
             };
             if is_behind && trigger.starts_with(' ') {
-                short.push(Owner { shape, head, tail, is_behind: false });
+                short.push(Owner {
+                    shape,
+                    head,
+                    tail,
+                    is_behind: false,
+                });
             }
             if let Some(list) = owners.get_mut(number) {
-                list.push(Owner { shape, head, tail, is_behind });
+                list.push(Owner {
+                    shape,
+                    head,
+                    tail,
+                    is_behind,
+                });
             }
         }
-        Triggers { search, rest: Bytewise::new(&ORDER), owners, short, scheme: memmem::Finder::new("://") }
+        Triggers {
+            search,
+            rest: Bytewise::new(&ORDER),
+            owners,
+            short,
+            scheme: memmem::Finder::new("://"),
+        }
     }
 
-    /// No trigger stands in the line from `from` to `to`, nor at the byte before it. `next` is the same for a run of lines in one
-    /// text, and `from` does not go back.
-    pub(super) fn is_clear(&self, text: &[u8], from: usize, to: usize, next: &mut NextPlaces) -> bool {
+    /// No trigger stands in the line from `from` to `to`, nor at the byte before it. `next` is the
+    /// same for a run of lines in one text, and `from` does not go back.
+    pub(super) fn is_clear(
+        &self,
+        text: &[u8],
+        from: usize,
+        to: usize,
+        next: &mut NextPlaces,
+    ) -> bool {
         if next.text <= from.saturating_sub(1) {
             self.find_next(text, from, next);
         }
@@ -156,16 +188,32 @@ impl Triggers {
         next.text >= to && next.rare >= to
     }
 
-    /// All places of the line, in order, counted from its beginning. `next` as for [`Triggers::is_clear`].
-    pub(super) fn places(&self, text: &[u8], from: usize, to: usize, next: &mut NextPlaces, places: &mut Vec<Place>) {
+    /// All places of the line, in order, counted from its beginning. `next` as for
+    /// [`Triggers::is_clear`].
+    pub(super) fn places(
+        &self,
+        text: &[u8],
+        from: usize,
+        to: usize,
+        next: &mut NextPlaces,
+        places: &mut Vec<Place>,
+    ) {
         places.clear();
         if next.text < to {
             // What was found may be before the line: its newline. At first, nothing was found yet.
             let known = next.text.checked_sub(from).zip(next.number);
-            places.extend(known.map(|(at, number)| Place { at, trigger: trigger(number) }));
+            places.extend(known.map(|(at, number)| Place {
+                at,
+                trigger: trigger(number),
+            }));
             let line = text.get(from..to).unwrap_or_default();
             let behind = known.map_or(0, |(at, _)| at + 1);
-            self.rest.find(line, behind, |at, number| places.push(Place { at, trigger: trigger(number) }));
+            self.rest.find(line, behind, |at, number| {
+                places.push(Place {
+                    at,
+                    trigger: trigger(number),
+                })
+            });
             self.find_next(text, to + 1, next);
         }
         if next.rare < from || from == 0 {
@@ -177,45 +225,70 @@ impl Triggers {
             if text.get(next.rare) == Some(&b'@') {
                 has_at = true;
             } else {
-                places.push(Place { at: next.rare - from, trigger: UNDERSCORE });
+                places.push(Place {
+                    at: next.rare - from,
+                    trigger: UNDERSCORE,
+                });
             }
             next.rare = next_rare(text, next.rare + 1).unwrap_or(usize::MAX);
         }
         if has_at {
             let line = text.get(from..to).unwrap_or_default();
-            places.extend(self.scheme.find_iter(line).map(|at| Place { at, trigger: AT }));
+            places.extend(
+                self.scheme
+                    .find_iter(line)
+                    .map(|at| Place { at, trigger: AT }),
+            );
         }
         if places.len() > texts {
             places.sort_unstable_by_key(|place| place.at);
         }
     }
 
-    /// Looks for the first place at or behind the newline before `from`, where a line begins, at which a trigger stands.
+    /// Looks for the first place at or behind the newline before `from`, where a line begins, at
+    /// which a trigger stands.
     fn find_next(&self, text: &[u8], from: usize, next: &mut NextPlaces) {
-        // The search looks at the first three places with parts of what it knows: let those be such that the newline is in each,
-        // which no trigger has but as its first byte. So it finds nothing there, and compares nothing either.
+        // The search looks at the first three places with parts of what it knows: let those be such
+        // that the newline is in each, which no trigger has but as its first byte. So it
+        // finds nothing there, and compares nothing either.
         let span = Span::from(from.saturating_sub(4).min(text.len())..text.len());
         let found = match &self.search {
-            Search::Packed(searcher) => searcher.find_in(text, span).map(|it| (it.start(), it.pattern().as_usize())),
-            Search::Automaton(it) => it.find(Input::new(text).span(span)).map(|it| (it.start(), it.pattern().as_usize())),
+            Search::Packed(searcher) => searcher
+                .find_in(text, span)
+                .map(|it| (it.start(), it.pattern().as_usize())),
+            Search::Automaton(it) => it
+                .find(Input::new(text).span(span))
+                .map(|it| (it.start(), it.pattern().as_usize())),
             Search::Nothing => {
                 (next.text, next.number) = (from, None);
                 return;
             }
         };
-        (next.text, next.number) = found.map_or((usize::MAX, None), |(at, number)| (at, Some(number)));
+        (next.text, next.number) =
+            found.map_or((usize::MAX, None), |(at, number)| (at, Some(number)));
     }
 
     /// The secret at a place, if there is one. Nothing outside of `range` is looked at.
-    pub(super) fn secret_at(&self, text: &[u8], range: Range<usize>, place: Place) -> Option<Range<usize>> {
+    pub(super) fn secret_at(
+        &self,
+        text: &[u8],
+        range: Range<usize>,
+        place: Place,
+    ) -> Option<Range<usize>> {
         let part = text.get(range.clone())?;
-        let span = self.owners.get(place.trigger)?.iter().find_map(|owner| owner.find(part, place.at, range.start));
+        let span = self
+            .owners
+            .get(place.trigger)?
+            .iter()
+            .find_map(|owner| owner.find(part, place.at, range.start));
         span.map(|span| span.start + range.start..span.end + range.start)
     }
 
     /// The secret with which the range begins, of those that need something before them.
     pub(super) fn secret_first(&self, text: &[u8], range: Range<usize>) -> Option<Range<usize>> {
-        let part = text.get(range.clone()).filter(|part| self.may_begin(part))?;
+        let part = text
+            .get(range.clone())
+            .filter(|part| self.may_begin(part))?;
         let span = self.short.iter().find_map(|owner| owner.find(part, 0, 0));
         span.map(|span| span.start + range.start..span.end + range.start)
     }
@@ -232,12 +305,20 @@ impl Owner {
         match &self.shape.find {
             Find::With(_, find) => {
                 let at = at.checked_sub(start)?;
-                if starts_with(part.get(at..)?, self.tail) { find(part, at) } else { None }
+                if starts_with(part.get(at..)?, self.tail) {
+                    find(part, at)
+                } else {
+                    None
+                }
             }
             Find::Token(_, token) => {
-                let begin = (at + usize::from(self.is_behind)).checked_sub(start)?.checked_sub(self.head.len())?;
+                let begin = (at + usize::from(self.is_behind))
+                    .checked_sub(start)?
+                    .checked_sub(self.head.len())?;
                 let rest = part.get(begin..)?;
-                if !starts_with(rest, self.head) || !starts_with(rest.get(self.head.len()..)?, self.tail) {
+                if !starts_with(rest, self.head)
+                    || !starts_with(rest.get(self.head.len()..)?, self.tail)
+                {
                     return None;
                 }
                 token.at(part, begin, self.head.len() + self.tail.len())
@@ -248,40 +329,68 @@ impl Owner {
 
 /// For a few bytes, most often in vain: a call of memcmp would take longer.
 fn starts_with(text: &[u8], beginning: &str) -> bool {
-    text.len() >= beginning.len() && beginning.bytes().zip(text).all(|(one, other)| one == *other)
+    text.len() >= beginning.len()
+        && beginning
+            .bytes()
+            .zip(text)
+            .all(|(one, other)| one == *other)
 }
 
-/// Every trigger of every shape: its text, whether its first byte is before the token, the token's beginning before and from
-/// the trigger on, and the shape.
-fn beginnings() -> impl Iterator<Item = (String, bool, &'static str, &'static str, &'static Shape)> {
-    SHAPES.iter().flat_map(|shape| -> Vec<(String, bool, &str, &str, &Shape)> {
-        match &shape.find {
-            Find::With(triggers, _) => triggers
-                .iter()
-                .map(|trigger| (trigger.to_string(), false, "", if trigger.starts_with('_') { *trigger } else { "" }, shape))
-                .collect(),
-            Find::Token(prefixes, _) => prefixes
-                .iter()
-                .flat_map(|prefix| {
-                    let (head, tail) = prefix.split_once('|').unwrap_or(("", prefix));
-                    if tail.len() < 4 && head.is_empty() {
-                        BEFORE.chars().map(|before| (format!("{before}{tail}"), true, head, tail, shape)).collect::<Vec<_>>()
-                    } else {
-                        vec![(tail.to_owned(), false, head, tail, shape)]
-                    }
-                })
-                .collect(),
-        }
-    })
+/// Every trigger of every shape: its text, whether its first byte is before the token, the token's
+/// beginning before and from the trigger on, and the shape.
+fn beginnings() -> impl Iterator<Item = (String, bool, &'static str, &'static str, &'static Shape)>
+{
+    SHAPES
+        .iter()
+        .flat_map(|shape| -> Vec<(String, bool, &str, &str, &Shape)> {
+            match &shape.find {
+                Find::With(triggers, _) => triggers
+                    .iter()
+                    .map(|trigger| {
+                        (
+                            trigger.to_string(),
+                            false,
+                            "",
+                            if trigger.starts_with('_') {
+                                *trigger
+                            } else {
+                                ""
+                            },
+                            shape,
+                        )
+                    })
+                    .collect(),
+                Find::Token(prefixes, _) => prefixes
+                    .iter()
+                    .flat_map(|prefix| {
+                        let (head, tail) = prefix.split_once('|').unwrap_or(("", prefix));
+                        if tail.len() < 4 && head.is_empty() {
+                            BEFORE
+                                .chars()
+                                .map(|before| (format!("{before}{tail}"), true, head, tail, shape))
+                                .collect::<Vec<_>>()
+                        } else {
+                            vec![(tail.to_owned(), false, head, tail, shape)]
+                        }
+                    })
+                    .collect(),
+            }
+        })
 }
 
 /// What a text of the order stands for.
 fn trigger(number: usize) -> usize {
-    if ORDER.get(number) == Some(&REDACTED) { MARK } else { number }
+    if ORDER.get(number) == Some(&REDACTED) {
+        MARK
+    } else {
+        number
+    }
 }
 
 fn automaton() -> Search {
-    let built = AhoCorasick::builder().match_kind(MatchKind::LeftmostFirst).build(ORDER);
+    let built = AhoCorasick::builder()
+        .match_kind(MatchKind::LeftmostFirst)
+        .build(ORDER);
     built.map_or(Search::Nothing, Search::Automaton)
 }
 
@@ -302,7 +411,9 @@ fn is_rare_place(text: &[u8], at: usize) -> bool {
     if text.get(at) == Some(&b'@') {
         return true;
     }
-    if let [b'_', b'k', b'e', b'y', ..] | [b'_', b'K', b'E', b'Y', ..] = text.get(at..).unwrap_or_default() {
+    if let [b'_', b'k', b'e', b'y', ..] | [b'_', b'K', b'E', b'Y', ..] =
+        text.get(at..).unwrap_or_default()
+    {
         return true;
     }
     matches!(
@@ -331,11 +442,21 @@ mod tests {
 
     #[test]
     fn the_order_has_all_triggers_and_no_other() {
-        let of_shapes: BTreeSet<String> = beginnings().map(|it| it.0).filter(|it| !it.starts_with('_') && it != "@").collect();
-        let ordered: BTreeSet<String> = ORDER.iter().map(|it| it.to_string()).filter(|it| it != REDACTED).collect();
+        let of_shapes: BTreeSet<String> = beginnings()
+            .map(|it| it.0)
+            .filter(|it| !it.starts_with('_') && it != "@")
+            .collect();
+        let ordered: BTreeSet<String> = ORDER
+            .iter()
+            .map(|it| it.to_string())
+            .filter(|it| it != REDACTED)
+            .collect();
         assert_eq!(of_shapes, ordered);
         assert_eq!(ordered.len() + 1, ORDER.len(), "none stands twice");
-        assert!(ORDER.iter().all(|trigger| trigger.len() >= 4), "a shorter one would slow down the search for all");
+        assert!(
+            ORDER.iter().all(|trigger| trigger.len() >= 4),
+            "a shorter one would slow down the search for all"
+        );
     }
 
     #[test]
@@ -351,13 +472,31 @@ mod tests {
     fn both_searches_find_the_same() {
         let fast = Triggers::new();
         let slow = Triggers::with(automaton());
-        assert!(matches!(fast.search, Search::Packed(_)) || cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64"))));
+        assert!(
+            matches!(fast.search, Search::Packed(_))
+                || cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64")))
+        );
         assert!(matches!(slow.search, Search::Automaton(_)));
-        for text in SHAPES.iter().flat_map(|shape| [shape.positive.0, shape.negative]) {
+        for text in SHAPES
+            .iter()
+            .flat_map(|shape| [shape.positive.0, shape.negative])
+        {
             let (mut one, mut other) = (Vec::new(), Vec::new());
             let padded = format!("{text}{PADDING}");
-            fast.places(padded.as_bytes(), 0, text.len(), &mut NextPlaces::default(), &mut one);
-            slow.places(padded.as_bytes(), 0, text.len(), &mut NextPlaces::default(), &mut other);
+            fast.places(
+                padded.as_bytes(),
+                0,
+                text.len(),
+                &mut NextPlaces::default(),
+                &mut one,
+            );
+            slow.places(
+                padded.as_bytes(),
+                0,
+                text.len(),
+                &mut NextPlaces::default(),
+                &mut other,
+            );
             assert_eq!(one, other, "{padded}");
         }
     }

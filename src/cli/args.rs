@@ -3,7 +3,10 @@
 use super::duration;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use lastwords::{BackendChoice, BackgroundPolicy, Bound, CgroupOptions, Containment, ExitSourceChoice, Projection, Signal, Wait};
+use lastwords::{
+    BackendChoice, BackgroundPolicy, Bound, CgroupOptions, Containment, ExitSourceChoice,
+    Projection, Signal, Wait,
+};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -79,10 +82,12 @@ pub(crate) struct BoundArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Background work")]
 pub(crate) struct WorkArgs {
-    /// Wait for background work, list it and leave it running, end it without a wait, or do not look for any
+    /// Wait for background work, list it and leave it running, end it without a wait, or do not
+    /// look for any
     #[arg(long, value_name = "WAY", default_value = "wait")]
     pub(crate) background: BackgroundWay,
-    /// What is still alive so long after the exit is background work, and no longer ordinary teardown
+    /// What is still alive so long after the exit is background work, and no longer ordinary
+    /// teardown
     #[arg(long, value_name = "DUR", default_value = "2s", value_parser = duration::bound)]
     pub(crate) background_grace: Bound,
     /// How long it is waited for
@@ -94,8 +99,8 @@ pub(crate) struct WorkArgs {
     /// Leave what outlives the wait running (not with --background terminate)
     #[arg(long)]
     pub(crate) keep_orphans: bool,
-    /// What sees processes that have left the process group: group (nothing does), cookie, cgroup, or cgroup=DIR
-    /// [default: group; with --init cookie]
+    /// What sees processes that have left the process group: group (nothing does), cookie, cgroup,
+    /// or cgroup=DIR [default: group; with --init cookie]
     #[arg(long, value_name = "BY", value_parser = OsStringValueParser::new().try_map(containment))]
     pub(crate) contain: Option<Containment>,
     /// For a container's first process: reap whatever it inherits, and count it as background work
@@ -116,12 +121,18 @@ impl WorkArgs {
     /// The policy that the options come to; or why they contradict each other.
     pub(crate) fn policy(&self) -> Result<BackgroundPolicy, String> {
         let time = |bound: Bound| bound.duration().unwrap_or(Duration::MAX);
-        let policy = BackgroundPolicy::default().grace(time(self.background_grace)).terminate_grace(time(self.terminate_grace));
+        let policy = BackgroundPolicy::default()
+            .grace(time(self.background_grace))
+            .terminate_grace(time(self.terminate_grace));
         match (self.background, self.keep_orphans) {
-            (BackgroundWay::Wait, keep) => Ok(policy.wait(Wait::For(time(self.background_wait))).keep_orphans(keep)),
+            (BackgroundWay::Wait, keep) => Ok(policy
+                .wait(Wait::For(time(self.background_wait)))
+                .keep_orphans(keep)),
             (BackgroundWay::Report, _) => Ok(policy.wait(Wait::ReportOnly)),
             (BackgroundWay::Terminate, false) => Ok(policy.wait(Wait::For(Duration::ZERO))),
-            (BackgroundWay::Terminate, true) => Err("--keep-orphans and --background terminate contradict each other".into()),
+            (BackgroundWay::Terminate, true) => {
+                Err("--keep-orphans and --background terminate contradict each other".into())
+            }
             (BackgroundWay::Ignore, _) => Ok(BackgroundPolicy::disabled()),
         }
     }
@@ -167,7 +178,8 @@ pub(crate) struct SaidArgs {
     /// Write the last words, 4096 bytes of them at most, where Kubernetes reads them
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "/dev/termination-log")]
     pub(crate) termination_log: Option<PathBuf>,
-    /// Redact the value of this variable in all that lastwords says (what is passed through stays as it is); repeatable
+    /// Redact the value of this variable in all that lastwords says (what is passed through stays
+    /// as it is); repeatable
     #[arg(long, value_name = "NAME")]
     pub(crate) secret: Vec<OsString>,
     /// Redact nothing; the report says so (not with --secret)
@@ -182,8 +194,12 @@ pub(crate) struct SaidArgs {
 }
 
 impl SaidArgs {
-    /// How safe text is made; or which secret cannot be kept, never what it is. `lookup` gives the values of a variable.
-    pub(crate) fn projection(&self, lookup: impl Fn(&OsStr) -> Vec<OsString>) -> Result<Projection, String> {
+    /// How safe text is made; or which secret cannot be kept, never what it is. `lookup` gives the
+    /// values of a variable.
+    pub(crate) fn projection(
+        &self,
+        lookup: impl Fn(&OsStr) -> Vec<OsString>,
+    ) -> Result<Projection, String> {
         let mut builder = Projection::builder();
         builder.redact(!self.no_redact);
         for (place, name) in self.secret.iter().enumerate() {
@@ -191,10 +207,14 @@ impl SaidArgs {
             if values.is_empty() {
                 // Not shown: it may be the secret itself.
                 let (place, all) = (place + 1, self.secret.len());
-                return Err(format!("--secret ({place} of {all}): no such variable is set (it takes a name, not the value)"));
+                return Err(format!(
+                    "--secret ({place} of {all}): no such variable is set (it takes a name, not the value)"
+                ));
             }
             for value in values {
-                builder.secret(value.as_bytes()).map_err(|e| format!("--secret {name:?}: failed to {e}"))?;
+                builder
+                    .secret(value.as_bytes())
+                    .map_err(|e| format!("--secret {name:?}: failed to {e}"))?;
             }
         }
         builder.build().map_err(|e| format!("failed to {e}"))
@@ -269,7 +289,9 @@ impl From<ExitWay> for ExitSourceChoice {
 }
 
 fn signal(text: &str) -> Result<Signal, String> {
-    Signal::from_name(text).ok_or_else(|| "not a signal: expected a name such as TERM, or a number from 1 to 64".into())
+    Signal::from_name(text).ok_or_else(|| {
+        "not a signal: expected a name such as TERM, or a number from 1 to 64".into()
+    })
 }
 
 fn containment(text: OsString) -> Result<Containment, String> {
@@ -277,8 +299,13 @@ fn containment(text: OsString) -> Result<Containment, String> {
         b"group" => Ok(Containment::Group),
         b"cookie" => Ok(Containment::Cookie),
         b"cgroup" => Ok(Containment::Cgroup(CgroupOptions::default())),
-        bytes => match bytes.strip_prefix(b"cgroup=").filter(|path| !path.is_empty()) {
-            Some(path) => Ok(Containment::Cgroup(CgroupOptions::default().parent(OsStr::from_bytes(path)))),
+        bytes => match bytes
+            .strip_prefix(b"cgroup=")
+            .filter(|path| !path.is_empty())
+        {
+            Some(path) => Ok(Containment::Cgroup(
+                CgroupOptions::default().parent(OsStr::from_bytes(path)),
+            )),
             None => Err("expected group, cookie, cgroup or cgroup=DIR".into()),
         },
     }
@@ -288,7 +315,10 @@ fn variable(text: OsString) -> Result<(OsString, OsString), String> {
     let bytes = text.as_bytes();
     match bytes.iter().position(|b| *b == b'=') {
         Some(at) if at > 0 => {
-            let (key, value) = (OsStr::from_bytes(&bytes[..at]), OsStr::from_bytes(&bytes[at + 1..]));
+            let (key, value) = (
+                OsStr::from_bytes(&bytes[..at]),
+                OsStr::from_bytes(&bytes[at + 1..]),
+            );
             Ok((key.to_os_string(), value.to_os_string()))
         }
         Some(_) | None => Err("expected NAME=VALUE".into()),
@@ -296,7 +326,11 @@ fn variable(text: OsString) -> Result<(OsString, OsString), String> {
 }
 
 fn name(text: OsString) -> Result<OsString, String> {
-    if text.is_empty() || text.as_bytes().contains(&b'=') { Err("not the name of a variable".into()) } else { Ok(text) }
+    if text.is_empty() || text.as_bytes().contains(&b'=') {
+        Err("not the name of a variable".into())
+    } else {
+        Ok(text)
+    }
 }
 
 #[cfg(test)]
@@ -317,9 +351,22 @@ mod tests {
 
     #[test]
     fn what_stands_after_the_dashes_is_the_commands_own() {
-        let run = parse(&["--timeout", "1m", "--", "make", "--timeout", "2s", "--", "x"]).expect("well formed");
+        let run = parse(&[
+            "--timeout",
+            "1m",
+            "--",
+            "make",
+            "--timeout",
+            "2s",
+            "--",
+            "x",
+        ])
+        .expect("well formed");
         assert_eq!(run.command, ["make", "--timeout", "2s", "--", "x"]);
-        assert_eq!(run.bounds.timeout, Some(Bound::After(std::time::Duration::from_secs(60))));
+        assert_eq!(
+            run.bounds.timeout,
+            Some(Bound::After(std::time::Duration::from_secs(60)))
+        );
     }
 
     #[test]
@@ -347,41 +394,97 @@ mod tests {
 
     #[test]
     fn options_of_background_work_come_to_one_policy() {
-        let policy = |args: &[&str]| parse(&[args, &["--", "true"]].concat()).expect("well formed").work.policy();
+        let policy = |args: &[&str]| {
+            parse(&[args, &["--", "true"]].concat())
+                .expect("well formed")
+                .work
+                .policy()
+        };
         let seconds = Duration::from_secs;
         assert_eq!(policy(&[]), Ok(BackgroundPolicy::default().resolve()));
-        assert_eq!(policy(&["--background", "ignore"]), Ok(BackgroundPolicy::disabled()));
-        assert_eq!(policy(&["--background", "report"]).map(|p| p.wait), Ok(Some(Wait::ReportOnly)));
-        assert_eq!(policy(&["--background", "terminate"]).map(|p| p.wait), Ok(Some(Wait::For(Duration::ZERO))));
-        assert_eq!(policy(&["--background-wait", "infinite"]).map(|p| p.wait), Ok(Some(Wait::For(Duration::MAX))));
-        let all = ["--background-grace", "0", "--background-wait", "3s", "--terminate-grace", "4s", "--keep-orphans"];
-        let expected = BackgroundPolicy::default().grace(Duration::ZERO).wait(Wait::For(seconds(3))).terminate_grace(seconds(4));
+        assert_eq!(
+            policy(&["--background", "ignore"]),
+            Ok(BackgroundPolicy::disabled())
+        );
+        assert_eq!(
+            policy(&["--background", "report"]).map(|p| p.wait),
+            Ok(Some(Wait::ReportOnly))
+        );
+        assert_eq!(
+            policy(&["--background", "terminate"]).map(|p| p.wait),
+            Ok(Some(Wait::For(Duration::ZERO)))
+        );
+        assert_eq!(
+            policy(&["--background-wait", "infinite"]).map(|p| p.wait),
+            Ok(Some(Wait::For(Duration::MAX)))
+        );
+        let all = [
+            "--background-grace",
+            "0",
+            "--background-wait",
+            "3s",
+            "--terminate-grace",
+            "4s",
+            "--keep-orphans",
+        ];
+        let expected = BackgroundPolicy::default()
+            .grace(Duration::ZERO)
+            .wait(Wait::For(seconds(3)))
+            .terminate_grace(seconds(4));
         assert_eq!(policy(&all), Ok(expected.keep_orphans(true)));
         assert!(policy(&["--background", "terminate", "--keep-orphans"]).is_err());
     }
 
     #[test]
     fn what_contains_the_command_is_named_and_init_means_the_cookie() {
-        let contains = |args: &[&str]| parse(&[args, &["--", "true"]].concat()).expect("well formed").work.containment();
+        let contains = |args: &[&str]| {
+            parse(&[args, &["--", "true"]].concat())
+                .expect("well formed")
+                .work
+                .containment()
+        };
         assert_eq!(contains(&[]), Containment::Group);
         assert_eq!(contains(&["--init"]), Containment::Cookie);
-        assert_eq!(contains(&["--init", "--contain", "group"]), Containment::Group);
-        assert_eq!(contains(&["--contain", "cgroup"]), Containment::Cgroup(CgroupOptions::default()));
-        assert_eq!(contains(&["--contain", "cgroup=/c"]), Containment::Cgroup(CgroupOptions::default().parent("/c")));
+        assert_eq!(
+            contains(&["--init", "--contain", "group"]),
+            Containment::Group
+        );
+        assert_eq!(
+            contains(&["--contain", "cgroup"]),
+            Containment::Cgroup(CgroupOptions::default())
+        );
+        assert_eq!(
+            contains(&["--contain", "cgroup=/c"]),
+            Containment::Cgroup(CgroupOptions::default().parent("/c"))
+        );
     }
 
     #[test]
     fn the_termination_log_is_where_kubernetes_reads_it_unless_told_otherwise() {
-        let log = |args: &[&str]| parse(&[args, &["--", "true"]].concat()).expect("well formed").said.termination_log;
+        let log = |args: &[&str]| {
+            parse(&[args, &["--", "true"]].concat())
+                .expect("well formed")
+                .said
+                .termination_log
+        };
         assert_eq!(log(&[]), None);
-        assert_eq!(log(&["--termination-log"]), Some("/dev/termination-log".into()));
+        assert_eq!(
+            log(&["--termination-log"]),
+            Some("/dev/termination-log".into())
+        );
         assert_eq!(log(&["--termination-log", "x"]), Some("x".into()));
     }
 
     #[test]
     fn a_value_may_be_empty_and_hold_equal_signs() {
-        let run = parse(&["--env", "A=", "--env", "B=c=d", "--unset", "C", "--", "true"]).expect("well formed");
-        assert_eq!(run.child.env, [("A".into(), "".into()), ("B".into(), "c=d".into())]);
+        let run = parse(&[
+            "--env", "A=", "--env", "B=c=d", "--unset", "C", "--", "true",
+        ])
+        .expect("well formed");
+        assert_eq!(
+            run.child.env,
+            [("A".into(), "".into()), ("B".into(), "c=d".into())]
+        );
         assert_eq!(run.child.unset, ["C"]);
     }
 }

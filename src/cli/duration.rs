@@ -4,18 +4,32 @@ use lastwords::Bound;
 use std::time::Duration;
 
 /// The units of a duration, the longest first: each may come once, in this order.
-const UNITS: [(&str, u64); 6] =
-    [("d", 86_400_000_000_000), ("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
+const UNITS: [(&str, u64); 6] = [
+    ("d", 86_400_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("m", 60_000_000_000),
+    ("s", 1_000_000_000),
+    ("ms", 1_000_000),
+    ("us", 1_000),
+];
 
 /// Reads `500ms`, `1.5s`, `1h30m`, `0` or `infinite`.
 pub(crate) fn bound(text: &str) -> Result<Bound, String> {
-    if text == "infinite" { Ok(Bound::Never) } else { duration(text).map(Bound::After) }
+    if text == "infinite" {
+        Ok(Bound::Never)
+    } else {
+        duration(text).map(Bound::After)
+    }
 }
 
 /// Reads a time limit: a duration above zero, or `infinite` for none.
 pub(crate) fn limit(text: &str) -> Result<Bound, String> {
     let bound = bound(text)?;
-    if bound.is_zero() { Err("a limit of 0 would end the command before it began".into()) } else { Ok(bound) }
+    if bound.is_zero() {
+        Err("a limit of 0 would end the command before it began".into())
+    } else {
+        Ok(bound)
+    }
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -26,27 +40,42 @@ fn duration(text: &str) -> Result<Duration, String> {
     let mut nanos: u64 = 0;
     let mut units = UNITS.as_slice();
     while !rest.is_empty() {
-        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
+        let digits = rest.len()
+            - rest
+                .trim_start_matches(|c: char| c.is_ascii_digit() || c == '.')
+                .len();
         let (number, tail) = rest.split_at(digits);
-        let letters = tail.len() - tail.trim_start_matches(|c: char| c.is_ascii_alphabetic()).len();
+        let letters = tail.len()
+            - tail
+                .trim_start_matches(|c: char| c.is_ascii_alphabetic())
+                .len();
         let (unit, tail) = tail.split_at(letters);
         let place = units.iter().position(|(name, _)| *name == unit);
         let (Some((whole, billionths)), Some(place)) = (decimal(number), place) else {
             return Err("expected a duration such as 500ms, 1.5s, 1h30m, 0 or infinite".into());
         };
         let (scale, shorter) = (units[place].1, &units[place + 1..]);
-        let wanted = u128::from(whole) * u128::from(scale) + u128::from(billionths) * u128::from(scale) / 1_000_000_000;
-        let sum = u64::try_from(wanted).ok().and_then(|wanted| nanos.checked_add(wanted));
+        let wanted = u128::from(whole) * u128::from(scale)
+            + u128::from(billionths) * u128::from(scale) / 1_000_000_000;
+        let sum = u64::try_from(wanted)
+            .ok()
+            .and_then(|wanted| nanos.checked_add(wanted));
         nanos = sum.ok_or("longer than 584 years; infinite is another way to say so")?;
         units = shorter;
         rest = tail;
     }
-    if text.is_empty() { Err("an empty duration".into()) } else { Ok(Duration::from_nanos(nanos)) }
+    if text.is_empty() {
+        Err("an empty duration".into())
+    } else {
+        Ok(Duration::from_nanos(nanos))
+    }
 }
 
 /// `12` or `1.5`, as a whole number and billionths; at most nine digits after the point.
 fn decimal(text: &str) -> Option<(u64, u64)> {
-    let Some((whole, fraction)) = text.split_once('.') else { return Some((text.parse().ok()?, 0)) };
+    let Some((whole, fraction)) = text.split_once('.') else {
+        return Some((text.parse().ok()?, 0));
+    };
     let missing = 9usize.checked_sub(fraction.len())?;
     let billionths = fraction.parse::<u64>().ok()? * 10u64.pow(u32::try_from(missing).ok()?);
     Some((whole.parse().ok()?, billionths))
@@ -63,8 +92,12 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
         "GiB" => 1 << 30,
         _ => return Err("expected a size such as 65536, 64KiB or 2MiB".into()),
     };
-    let number: u64 = number.parse().map_err(|_| "expected a size such as 65536, 64KiB or 2MiB".to_owned())?;
-    number.checked_mul(scale).ok_or_else(|| "too large".to_owned())
+    let number: u64 = number
+        .parse()
+        .map_err(|_| "expected a size such as 65536, 64KiB or 2MiB".to_owned())?;
+    number
+        .checked_mul(scale)
+        .ok_or_else(|| "too large".to_owned())
 }
 
 /// A duration for a human: two units at most, `1h30m`, `2.5s`, `84us`.
@@ -81,11 +114,19 @@ pub(crate) fn show(d: Duration) -> String {
 }
 
 fn pair(large: u64, large_unit: &str, small: u64, small_unit: &str) -> String {
-    if small == 0 { format!("{large}{large_unit}") } else { format!("{large}{large_unit}{small}{small_unit}") }
+    if small == 0 {
+        format!("{large}{large_unit}")
+    } else {
+        format!("{large}{large_unit}{small}{small_unit}")
+    }
 }
 
 fn tenths(tenths: u128, unit: &str) -> String {
-    if tenths.is_multiple_of(10) { format!("{}{unit}", tenths / 10) } else { format!("{}.{}{unit}", tenths / 10, tenths % 10) }
+    if tenths.is_multiple_of(10) {
+        format!("{}{unit}", tenths / 10)
+    } else {
+        format!("{}.{}{unit}", tenths / 10, tenths % 10)
+    }
 }
 
 #[cfg(test)]
@@ -99,13 +140,22 @@ mod tests {
         assert_eq!(bound("1s"), ms(1000));
         assert_eq!(bound("2m"), ms(120_000));
         assert_eq!(bound("1h30m"), ms(5_400_000));
-        assert_eq!(bound("1d2h3m4s5ms6us"), Ok(Bound::After(Duration::from_micros(93_784_005_006))));
+        assert_eq!(
+            bound("1d2h3m4s5ms6us"),
+            Ok(Bound::After(Duration::from_micros(93_784_005_006)))
+        );
         assert_eq!(bound("0"), ms(0));
         assert_eq!(bound("0s"), ms(0));
         assert_eq!(bound("1.5s"), ms(1500));
         assert_eq!(bound("1m0.25s"), ms(60_250));
-        assert_eq!(bound("1.8ms"), Ok(Bound::After(Duration::from_micros(1800))));
-        assert_eq!(bound("0.000000001s"), Ok(Bound::After(Duration::from_nanos(1))));
+        assert_eq!(
+            bound("1.8ms"),
+            Ok(Bound::After(Duration::from_micros(1800)))
+        );
+        assert_eq!(
+            bound("0.000000001s"),
+            Ok(Bound::After(Duration::from_nanos(1)))
+        );
         assert_eq!(bound("infinite"), Ok(Bound::Never));
     }
 
@@ -140,7 +190,10 @@ mod tests {
     fn what_is_shown_can_be_said() {
         for micros in [0, 84, 1500, 2_000_000, 2_540_000, 60_000_000, 5_400_000_000] {
             let shown = show(Duration::from_micros(micros));
-            assert!(bound(&shown).is_ok_and(|read| read.duration().map(show).as_ref() == Some(&shown)), "{shown}");
+            assert!(
+                bound(&shown).is_ok_and(|read| read.duration().map(show).as_ref() == Some(&shown)),
+                "{shown}"
+            );
         }
     }
 
@@ -158,16 +211,31 @@ mod tests {
         assert_eq!(size("64KiB"), Ok(65_536));
         assert_eq!(size("2MiB"), Ok(2 << 20));
         assert_eq!(size("1GiB"), Ok(1 << 30));
-        for text in ["", "KiB", "-1", "1.5MiB", "2 MiB", "2mib", "99999999999999999999", "99999999999GiB"] {
+        for text in [
+            "",
+            "KiB",
+            "-1",
+            "1.5MiB",
+            "2 MiB",
+            "2mib",
+            "99999999999999999999",
+            "99999999999GiB",
+        ] {
             assert!(size(text).is_err(), "{text:?} was taken");
         }
     }
 
     #[test]
     fn durations_are_shown_in_two_units_at_most() {
-        for (micros, text) in
-            [(0, "0s"), (84, "84us"), (1500, "1.5ms"), (2_000_000, "2s"), (2_540_000, "2.5s"), (60_000_000, "1m"), (5_400_000_000, "1h30m")]
-        {
+        for (micros, text) in [
+            (0, "0s"),
+            (84, "84us"),
+            (1500, "1.5ms"),
+            (2_000_000, "2s"),
+            (2_540_000, "2.5s"),
+            (60_000_000, "1m"),
+            (5_400_000_000, "1h30m"),
+        ] {
             assert_eq!(show(Duration::from_micros(micros)), text);
         }
     }

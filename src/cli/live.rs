@@ -1,4 +1,5 @@
-//! The wait for background work, as one sees it on a terminal: what is waited for, how long, of how long.
+//! The wait for background work, as one sees it on a terminal: what is waited for, how long, of how
+//! long.
 
 use super::duration::show;
 use super::summary::names;
@@ -29,14 +30,25 @@ enum End {
 
 impl Live {
     /// It has begun; `wait` bounds it, and so does the time limit of the run, at `limit`.
-    pub(crate) fn begin(now: Instant, survivors: &[Survivor], wait: Option<Duration>, limit: Option<Instant>) -> Live {
+    pub(crate) fn begin(
+        now: Instant,
+        survivors: &[Survivor],
+        wait: Option<Duration>,
+        limit: Option<Instant>,
+    ) -> Live {
         let left = limit.map(|limit| rounded(limit.saturating_duration_since(now)));
         let (of, end) = match (wait, left) {
             (Some(wait), Some(left)) if wait <= left => (Some(wait), End::Wait),
             (_, Some(left)) => (Some(left), End::Limit),
             (wait, None) => (wait, End::Wait),
         };
-        Live { what: names(survivors), since: now, of, end, next: now }
+        Live {
+            what: names(survivors),
+            since: now,
+            of,
+            end,
+            next: now,
+        }
     }
 
     fn reason(&self) -> &'static str {
@@ -49,7 +61,12 @@ impl Live {
     /// What is told of it once, where there is no line to draw again.
     pub(crate) fn once(&self) -> String {
         match self.of {
-            Some(of) => format!("waiting for background work, {} at most{}: {}", show(of), self.reason(), self.what),
+            Some(of) => format!(
+                "waiting for background work, {} at most{}: {}",
+                show(of),
+                self.reason(),
+                self.what
+            ),
             None => format!("waiting for background work: {}", self.what),
         }
     }
@@ -66,12 +83,20 @@ impl Live {
         }
         self.next = now + EVERY;
         let waited = Duration::from_secs(now.saturating_duration_since(self.since).as_secs());
-        let of = self.of.map(|of| format!(" of {}{}", show(of), self.reason())).unwrap_or_default();
-        Some(format!("lastwords: waiting for background work, {}{of}: {}", show(waited), self.what))
+        let of = self
+            .of
+            .map(|of| format!(" of {}{}", show(of), self.reason()))
+            .unwrap_or_default();
+        Some(format!(
+            "lastwords: waiting for background work, {}{of}: {}",
+            show(waited),
+            self.what
+        ))
     }
 }
 
-/// To ten milliseconds below a second, to whole seconds from ten on, to tenths between: nobody reads more of what is left.
+/// To ten milliseconds below a second, to whole seconds from ten on, to tenths between: nobody
+/// reads more of what is left.
 fn rounded(left: Duration) -> Duration {
     let step = match left.as_secs() {
         0 => 10,
@@ -91,9 +116,15 @@ mod tests {
         let begin = Instant::now();
         let survivors = [Survivor::new(7, "sleep".into(), 'S', Duration::ZERO)];
         let mut live = Live::begin(begin, &survivors, Some(Duration::from_secs(1800)), None);
-        assert_eq!(live.due(begin).as_deref(), Some("lastwords: waiting for background work, 0s of 30m: sleep (pid 7)"));
+        assert_eq!(
+            live.due(begin).as_deref(),
+            Some("lastwords: waiting for background work, 0s of 30m: sleep (pid 7)")
+        );
         assert_eq!(live.due(begin + EVERY / 2), None);
-        assert_eq!(live.due(begin + 65 * EVERY).as_deref(), Some("lastwords: waiting for background work, 1m5s of 30m: sleep (pid 7)"));
+        assert_eq!(
+            live.due(begin + 65 * EVERY).as_deref(),
+            Some("lastwords: waiting for background work, 1m5s of 30m: sleep (pid 7)")
+        );
         assert_eq!(live.next(), begin + 66 * EVERY);
     }
 
@@ -108,12 +139,27 @@ mod tests {
         };
         let words = |of: &str, at_most: &str| {
             let who = "sleep (pid 7)";
-            (format!("waiting for background work{at_most}: {who}"), format!("lastwords: waiting for background work, 0s{of}: {who}"))
+            (
+                format!("waiting for background work{at_most}: {who}"),
+                format!("lastwords: waiting for background work, 0s{of}: {who}"),
+            )
         };
-        assert_eq!(said(Some(60_000), Some(399)), words(" of 400ms (time limit)", ", 400ms at most (time limit)"));
-        assert_eq!(said(Some(60_000), Some(29_970)), words(" of 30s (time limit)", ", 30s at most (time limit)"));
-        assert_eq!(said(Some(300), Some(9000)), words(" of 300ms", ", 300ms at most"));
-        assert_eq!(said(None, Some(1_520)), words(" of 1.5s (time limit)", ", 1.5s at most (time limit)"));
+        assert_eq!(
+            said(Some(60_000), Some(399)),
+            words(" of 400ms (time limit)", ", 400ms at most (time limit)")
+        );
+        assert_eq!(
+            said(Some(60_000), Some(29_970)),
+            words(" of 30s (time limit)", ", 30s at most (time limit)")
+        );
+        assert_eq!(
+            said(Some(300), Some(9000)),
+            words(" of 300ms", ", 300ms at most")
+        );
+        assert_eq!(
+            said(None, Some(1_520)),
+            words(" of 1.5s (time limit)", ", 1.5s at most (time limit)")
+        );
         assert_eq!(said(None, None), words("", ""));
     }
 }

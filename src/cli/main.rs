@@ -26,7 +26,11 @@ fn main() -> ExitCode {
         Err(e) => {
             // A stderr that takes nothing leaves the status to say it.
             let _ = e.print();
-            return ExitCode::from(if e.use_stderr() { status::OWN_FAILURE } else { 0 });
+            return ExitCode::from(if e.use_stderr() {
+                status::OWN_FAILURE
+            } else {
+                0
+            });
         }
     };
     if let Err(what) = log_to_stderr() {
@@ -45,13 +49,22 @@ fn main() -> ExitCode {
     }
 }
 
-/// The library's own log, if `LASTWORDS_LOG` names a level. Off otherwise: what is to be said, the command says itself.
+/// The library's own log, if `LASTWORDS_LOG` names a level. Off otherwise: what is to be said, the
+/// command says itself.
 fn log_to_stderr() -> Result<(), String> {
-    let Some(level) = std::env::var_os("LASTWORDS_LOG").filter(|level| !level.is_empty()) else { return Ok(()) };
+    let Some(level) = std::env::var_os("LASTWORDS_LOG").filter(|level| !level.is_empty()) else {
+        return Ok(());
+    };
     let level: LevelFilter = level
         .to_str()
         .and_then(|level| level.parse().ok())
-        .ok_or_else(|| format!("LASTWORDS_LOG is {level:?}: expected off, error, warn, info, debug or trace"))?;
-    tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_writer(std::io::stderr).init();
+        .ok_or_else(|| {
+            format!("LASTWORDS_LOG is {level:?}: expected off, error, warn, info, debug or trace")
+        })?;
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_ansi(false)
+        .with_writer(std::io::stderr)
+        .init();
     Ok(())
 }

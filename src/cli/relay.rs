@@ -1,4 +1,5 @@
-//! What goes to our own stdout and stderr: the command's bytes, unchanged and at once, and between its lines our own.
+//! What goes to our own stdout and stderr: the command's bytes, unchanged and at once, and between
+//! its lines our own.
 
 use super::sink::{Sink, Taken};
 use lastwords::Stream;
@@ -21,8 +22,15 @@ pub(crate) struct Relay {
 impl Relay {
     /// Looks at our own stdout and stderr.
     pub(crate) fn new() -> Relay {
-        let sinks = [Sink::new(rustix::stdio::stdout()), Sink::new(rustix::stdio::stderr())];
-        Relay { sinks, newest: Stream::Stderr, live_line: false }
+        let sinks = [
+            Sink::new(rustix::stdio::stdout()),
+            Sink::new(rustix::stdio::stderr()),
+        ];
+        Relay {
+            sinks,
+            newest: Stream::Stderr,
+            live_line: false,
+        }
     }
 
     fn sink(&self, stream: Stream) -> &Sink {
@@ -53,7 +61,8 @@ impl Relay {
         self.sink_mut(stream).write(bytes)
     }
 
-    /// Writes what is held back of one stream, as far as its reader takes it now; `None` if nothing is held back.
+    /// Writes what is held back of one stream, as far as its reader takes it now; `None` if nothing
+    /// is held back.
     pub(crate) fn flush(&mut self, stream: Stream) -> Option<Taken> {
         let sink = self.sink_mut(stream);
         sink.is_held().then(|| sink.flush())
@@ -61,10 +70,14 @@ impl Relay {
 
     /// Descriptors that are to be polled for writability.
     pub(crate) fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
-        self.sinks.iter().filter(|sink| sink.is_held()).map(Sink::as_poll_fd)
+        self.sinks
+            .iter()
+            .filter(|sink| sink.is_held())
+            .map(Sink::as_poll_fd)
     }
 
-    /// Waits until everything is written or nobody reads it any more. Signals may end lastwords meanwhile.
+    /// Waits until everything is written or nobody reads it any more. Signals may end lastwords
+    /// meanwhile.
     pub(crate) fn finish(&mut self) {
         self.clear_live_line();
         loop {
@@ -89,15 +102,26 @@ impl Relay {
         given_up.into_iter().flatten()
     }
 
-    /// Says something of our own on stderr: whole lines, never in the middle of one of the command's.
+    /// Says something of our own on stderr: whole lines, never in the middle of one of the
+    /// command's.
     pub(crate) fn say(&mut self, text: &str) {
         self.clear_live_line();
         let one_screen = self.sinks.iter().all(Sink::is_terminal);
-        let cursor = if one_screen { self.newest } else { Stream::Stderr };
-        let begin = if self.sink(cursor).is_mid_line() { "\n" } else { "" };
+        let cursor = if one_screen {
+            self.newest
+        } else {
+            Stream::Stderr
+        };
+        let begin = if self.sink(cursor).is_mid_line() {
+            "\n"
+        } else {
+            ""
+        };
         self.newest = Stream::Stderr;
         // Held back or gone: nothing more can be done about it here.
-        let _ = self.sink_mut(Stream::Stderr).write(format!("{begin}{text}\n").as_bytes());
+        let _ = self
+            .sink_mut(Stream::Stderr)
+            .write(format!("{begin}{text}\n").as_bytes());
     }
 
     /// Writes one line of its own on stdout, and waits until it is written.
@@ -115,17 +139,22 @@ impl Relay {
         }
     }
 
-    /// Shows a line on the terminal that the next output replaces. Not in the middle of one of the command's.
+    /// Shows a line on the terminal that the next output replaces. Not in the middle of one of the
+    /// command's.
     pub(crate) fn show_live_line(&mut self, text: &str) {
-        let busy = self.sinks.iter().any(|sink| sink.is_held() || (sink.is_terminal() && sink.is_mid_line() && !self.live_line));
+        let busy = self.sinks.iter().any(|sink| {
+            sink.is_held() || (sink.is_terminal() && sink.is_mid_line() && !self.live_line)
+        });
         if busy || !self.is_terminal() {
             return;
         }
-        let columns = rustix::termios::tcgetwinsize(rustix::stdio::stderr()).map_or(0, |size| usize::from(size.ws_col));
+        let columns = rustix::termios::tcgetwinsize(rustix::stdio::stderr())
+            .map_or(0, |size| usize::from(size.ws_col));
         let columns = if columns == 0 { 80 } else { columns };
         let cut: String = text.chars().take(columns.max(20) - 1).collect();
         self.clear_live_line();
-        // The newline that it does not have is not missed: the line is cleared before anything else comes.
+        // The newline that it does not have is not missed: the line is cleared before anything else
+        // comes.
         let _ = self.sink_mut(Stream::Stderr).write_aside(cut.as_bytes());
         self.live_line = true;
     }
@@ -138,6 +167,8 @@ impl Relay {
 
     /// An output that could not be written, though somebody might have read it: which, and why.
     pub(crate) fn failures(&self) -> impl Iterator<Item = (Stream, io::Error)> {
-        Stream::ALL.into_iter().filter_map(|stream| Some((stream, self.sink(stream).failure()?.into())))
+        Stream::ALL
+            .into_iter()
+            .filter_map(|stream| Some((stream, self.sink(stream).failure()?.into())))
     }
 }

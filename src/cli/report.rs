@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 /// The name that means stdout.
 pub(crate) const STDOUT: &str = "-";
 
-/// Writes it: beside and renamed over nothing or a plain file, so that nobody ever reads half of it; in place over anything
-/// else (a pipe, a device, a link).
+/// Writes it: beside and renamed over nothing or a plain file, so that nobody ever reads half of
+/// it; in place over anything else (a pipe, a device, a link).
 pub(crate) fn write(path: &Path, json: &str) -> io::Result<()> {
     let text = format!("{json}\n");
     match fs::symlink_metadata(path) {
@@ -21,36 +21,55 @@ pub(crate) fn write(path: &Path, json: &str) -> io::Result<()> {
     }
 }
 
-/// Whether it could be written, as far as that can be told before the run: a long run should not end with a report that has no
-/// place.
+/// Whether it could be written, as far as that can be told before the run: a long run should not
+/// end with a report that has no place.
 pub(crate) fn check(path: &Path) -> io::Result<()> {
     if fs::metadata(path).is_ok_and(|there| there.is_dir()) {
         return Err(Errno::ISDIR.into());
     }
-    if fs::metadata(directory(path))?.is_dir() { Ok(()) } else { Err(Errno::NOTDIR.into()) }
+    if fs::metadata(directory(path))?.is_dir() {
+        Ok(())
+    } else {
+        Err(Errno::NOTDIR.into())
+    }
 }
 
 /// Where a file of this name is.
 pub(crate) fn directory(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    path.parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
 }
 
 fn replace(path: &Path, permissions: Option<fs::Permissions>, text: &str) -> io::Result<()> {
     let there = permissions.is_some();
     match beside(path, permissions, text) {
-        // The directory takes no file, or the file is a mount of its own: what is there can still be written.
+        // The directory takes no file, or the file is a mount of its own: what is there can still
+        // be written.
         Err(e) if there && is_about_the_place(&e) => in_place(path, text),
         done => done,
     }
 }
 
 fn is_about_the_place(e: &io::Error) -> bool {
-    [Errno::ACCESS, Errno::PERM, Errno::ROFS, Errno::BUSY, Errno::XDEV].iter().any(|errno| e.raw_os_error() == Some(errno.raw_os_error()))
+    [
+        Errno::ACCESS,
+        Errno::PERM,
+        Errno::ROFS,
+        Errno::BUSY,
+        Errno::XDEV,
+    ]
+    .iter()
+    .any(|errno| e.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 fn beside(path: &Path, permissions: Option<fs::Permissions>, text: &str) -> io::Result<()> {
     let draft = draft_name(path)?;
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o666).open(&draft)?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o666)
+        .open(&draft)?;
     let done = fill(file, permissions, text).and_then(|()| fs::rename(&draft, path));
     if done.is_err() {
         // The first error is the one that matters.
@@ -68,7 +87,9 @@ fn fill(mut file: File, permissions: Option<fs::Permissions>, text: &str) -> io:
 
 /// A name in the same directory that nobody else has.
 fn draft_name(path: &Path) -> io::Result<PathBuf> {
-    let name = path.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::IsADirectory))?;
+    let name = path
+        .file_name()
+        .ok_or_else(|| io::Error::from(io::ErrorKind::IsADirectory))?;
     let mut draft = std::ffi::OsString::from(".");
     // File names end at 255 bytes; the whole of a long one is not needed.
     let short: String = name.to_string_lossy().chars().take(40).collect();
@@ -79,6 +100,11 @@ fn draft_name(path: &Path) -> io::Result<PathBuf> {
 fn in_place(path: &Path, text: &str) -> io::Result<()> {
     let flags = i32::try_from(rustix::fs::OFlags::NOCTTY.bits()).unwrap_or(0);
     // A link that leads to nothing yet is made something, as a shell's redirection does.
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).custom_flags(flags).open(path)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .custom_flags(flags)
+        .open(path)?;
     file.write_all(text.as_bytes())
 }

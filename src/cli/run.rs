@@ -3,18 +3,18 @@
 use super::args::{BackgroundWay, RunArgs, StdinFrom};
 use super::live::Live;
 use super::relay::Relay;
-use super::report;
 use super::show::{is_dumb, said, wants_colors};
 use super::signals::{self, Signals};
 use super::sink::Taken;
 use super::status::{self, Ending};
 use super::summary::{self, Line, Tone};
 use super::terminal::{Terminal, stop_ourselves};
-use super::termination;
+use super::{report, termination};
 use arrayvec::ArrayVec;
 use lastwords::{
-    Backend, BackendChoice, Bound, Capture, Command, Containment, DrainPolicy, Event, Generation, LastWordsPolicy, Output, Projection,
-    Reactor, Report, Signal, SpawnError, Stdin, StopPolicy, Stopping, Stream, TurnError,
+    Backend, BackendChoice, Bound, Capture, Command, Containment, DrainPolicy, Event, Generation,
+    LastWordsPolicy, Output, Projection, Reactor, Report, Signal, SpawnError, Stdin, StopPolicy,
+    Stopping, Stream, TurnError,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::{OsStr, OsString};
@@ -51,13 +51,21 @@ pub(crate) fn run(args: &RunArgs) -> Ending {
     }
 }
 
-/// Whether there is a place for what is to be written at the end: a long run should not end without one.
+/// Whether there is a place for what is to be written at the end: a long run should not end without
+/// one.
 fn check_places(args: &RunArgs) -> Result<(), String> {
-    if let Some(path) = args.said.report.as_deref().filter(|path| path.as_os_str() != report::STDOUT) {
-        report::check(path).map_err(|e| format!("failed to write the report to {path:?}: {}", said(&e)))?;
+    if let Some(path) = args
+        .said
+        .report
+        .as_deref()
+        .filter(|path| path.as_os_str() != report::STDOUT)
+    {
+        report::check(path)
+            .map_err(|e| format!("failed to write the report to {path:?}: {}", said(&e)))?;
     }
     match &args.said.termination_log {
-        Some(path) => termination::check(path).map_err(|e| format!("failed to write the last words to {path:?}: {}", said(&e))),
+        Some(path) => termination::check(path)
+            .map_err(|e| format!("failed to write the last words to {path:?}: {}", said(&e))),
         None => Ok(()),
     }
 }
@@ -65,13 +73,20 @@ fn check_places(args: &RunArgs) -> Result<(), String> {
 /// io_uring was asked for, and is not there.
 fn other_backend(args: &RunArgs, reactor: &Reactor) -> Option<Line> {
     let caps = reactor.caps();
-    let missed = BackendChoice::from(args.ways.backend) == BackendChoice::Uring && caps.backend != Backend::Uring;
-    (missed && !args.said.quiet).then(|| Line::warning(format!("{} is used: {}", caps.backend, caps.backend_why)))
+    let missed = BackendChoice::from(args.ways.backend) == BackendChoice::Uring
+        && caps.backend != Backend::Uring;
+    (missed && !args.said.quiet)
+        .then(|| Line::warning(format!("{} is used: {}", caps.backend, caps.backend_why)))
 }
 
 /// What the command, and what lastwords itself was given as this variable.
 fn values(args: &RunArgs, name: &OsStr) -> Vec<OsString> {
-    let given = args.child.env.iter().filter(|(key, _)| key == name).map(|(_, value)| value.clone());
+    let given = args
+        .child
+        .env
+        .iter()
+        .filter(|(key, _)| key == name)
+        .map(|(_, value)| value.clone());
     given.chain(std::env::var_os(name)).collect()
 }
 
@@ -86,14 +101,21 @@ struct Done {
 /// From the start to the final report. An error is lastwords' own failure, in words.
 fn drive(args: &RunArgs, projection: &Projection, relay: &mut Relay) -> Result<Done, String> {
     let mut terminal = Terminal::look();
-    let signals = Signals::watch(terminal.is_some()).map_err(|e| format!("failed to watch signals: {e}"))?;
+    let signals =
+        Signals::watch(terminal.is_some()).map_err(|e| format!("failed to watch signals: {e}"))?;
     let foreground = terminal.as_ref().is_some_and(Terminal::is_to_be_given);
     let policy = args.work.policy()?;
     let mut command = command(args, &signals, foreground);
-    command.background(policy).containment(args.work.containment()).projection(projection.clone());
+    command
+        .background(policy)
+        .containment(args.work.containment())
+        .projection(projection.clone());
     let mut builder = Reactor::builder();
-    builder.backend(args.ways.backend.into()).exit_source(args.ways.exit_source.into());
-    // lastwords has no children but the command. As process 1 it inherits orphans whether it asked or not: their zombies are nobody else's to reap.
+    builder
+        .backend(args.ways.backend.into())
+        .exit_source(args.ways.exit_source.into());
+    // lastwords has no children but the command. As process 1 it inherits orphans whether it asked
+    // or not: their zombies are nobody else's to reap.
     let inherits = args.work.init || std::process::id() == 1;
     builder.adopt_orphans(inherits || args.work.containment() == Containment::Cookie);
     let mut reactor = builder.build().map_err(|e| format!("failed to {e}"))?;
@@ -105,7 +127,11 @@ fn drive(args: &RunArgs, projection: &Projection, relay: &mut Relay) -> Result<D
         Ok(generation) => generation,
         Err(error) => {
             let report = failed_spawn(args, projection, &reactor, error);
-            return Ok(Done { report, signals, terminal });
+            return Ok(Done {
+                report,
+                signals,
+                terminal,
+            });
         }
     };
     if let (Some(terminal), Some(pid)) = (&mut terminal, reactor.pid(generation)) {
@@ -120,17 +146,30 @@ fn drive(args: &RunArgs, projection: &Projection, relay: &mut Relay) -> Result<D
         signals,
         terminal,
         live: Waiting::No,
-        stop: Stop { deadline, asked: false, interrupted: None },
+        stop: Stop {
+            deadline,
+            asked: false,
+            interrupted: None,
+        },
     };
     let report = run.until_closed();
-    let Run { signals, mut terminal, stop, .. } = run;
+    let Run {
+        signals,
+        mut terminal,
+        stop,
+        ..
+    } = run;
     if let Some(terminal) = &mut terminal {
         // A spawn that failed late may have had it, or a loop that failed.
         terminal.take_back();
     }
     let report = report.map_err(|e| format!("failed to {e}"))?;
     let by_us = report.stop.is_some() || stop.interrupted.is_some();
-    Ok(Done { report, signals, terminal: terminal.filter(|_| !by_us) })
+    Ok(Done {
+        report,
+        signals,
+        terminal: terminal.filter(|_| !by_us),
+    })
 }
 
 fn limit(args: &RunArgs) -> Option<Duration> {
@@ -141,18 +180,36 @@ fn limit(args: &RunArgs) -> Option<Duration> {
 fn command(args: &RunArgs, signals: &Signals, foreground: bool) -> Command {
     let (bounds, child, said) = (&args.bounds, &args.child, &args.said);
     // clap demands one word at least.
-    let (program, words) = args.command.split_first().map_or((None, &[][..]), |(program, words)| (Some(program), words));
+    let (program, words) = args
+        .command
+        .split_first()
+        .map_or((None, &[][..]), |(program, words)| (Some(program), words));
     let mut command = Command::new(program.cloned().unwrap_or_default());
-    command.args(words).inherit_fds(!child.close_fds).foreground_terminal(foreground);
+    command
+        .args(words)
+        .inherit_fds(!child.close_fds)
+        .foreground_terminal(foreground);
     command.stdin(match child.stdin {
         StdinFrom::Inherit => Stdin::Inherit,
         StdinFrom::Null => Stdin::Null,
     });
     let capture = Capture::default().keep(said.tail_bytes).deliver(true);
     command.stdout(Output::Capture(capture));
-    command.stderr(if child.merge { Output::ToStdout } else { Output::Capture(capture) });
-    command.drain(DrainPolicy::default().idle(bounds.drain_idle).limit(bounds.drain_limit));
-    command.stop(StopPolicy::default().signal(bounds.stop_signal).grace(bounds.stop_grace));
+    command.stderr(if child.merge {
+        Output::ToStdout
+    } else {
+        Output::Capture(capture)
+    });
+    command.drain(
+        DrainPolicy::default()
+            .idle(bounds.drain_idle)
+            .limit(bounds.drain_limit),
+    );
+    command.stop(
+        StopPolicy::default()
+            .signal(bounds.stop_signal)
+            .grace(bounds.stop_grace),
+    );
     command.last_words(LastWordsPolicy::default().lines(said.tail_lines));
     command.run_limit(limit(args));
     for name in &child.unset {
@@ -171,7 +228,12 @@ fn command(args: &RunArgs, signals: &Signals, foreground: bool) -> Command {
 }
 
 /// The report of a command of which there never was a process.
-fn failed_spawn(args: &RunArgs, projection: &Projection, reactor: &Reactor, error: SpawnError) -> Box<Report> {
+fn failed_spawn(
+    args: &RunArgs,
+    projection: &Projection,
+    reactor: &Reactor,
+    error: SpawnError,
+) -> Box<Report> {
     let command = projection.command_line(args.command.iter().map(|word| word.as_bytes()));
     let mut report = Report::of_failed_spawn(command, error, reactor.caps());
     report.redacted = projection.redacts();
@@ -259,21 +321,31 @@ impl Run<'_> {
 
     /// Sleeps until there may be something to do; says whether a signal has come.
     fn sleep(&self) -> bool {
-        let wake = [self.reactor.next_deadline(), self.live.next()].into_iter().flatten().min();
+        let wake = [self.reactor.next_deadline(), self.live.next()]
+            .into_iter()
+            .flatten()
+            .min();
         let timeout = match wake {
             _ if self.reactor.has_events() => Some(Duration::ZERO),
             Some(at) => Some(at.saturating_duration_since(Instant::now())),
             None => None,
         };
-        let timeout =
-            timeout.map(|t| Timespec { tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX), tv_nsec: t.subsec_nanos().into() });
+        let timeout = timeout.map(|t| Timespec {
+            tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: t.subsec_nanos().into(),
+        });
         let mut fds: ArrayVec<PollFd<'_>, POLLED> = ArrayVec::new();
-        fds.push(PollFd::from_borrowed_fd(self.reactor.as_fd(), PollFlags::IN));
+        fds.push(PollFd::from_borrowed_fd(
+            self.reactor.as_fd(),
+            PollFlags::IN,
+        ));
         fds.extend(self.signals.poll_fds());
         let signals_end = fds.len();
         fds.extend(self.relay.poll_fds());
         match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) => fds[1..signals_end].iter().any(|fd| !fd.revents().is_empty()),
+            Ok(_) => fds[1..signals_end]
+                .iter()
+                .any(|fd| !fd.revents().is_empty()),
             // EINTR: a signal has come. Nothing else can.
             Err(_) => true,
         }
@@ -285,7 +357,11 @@ impl Run<'_> {
             Signal::TERM if self.stop.is_under_way(now) => self.insist(),
             Signal::TERM => self.ask_to_stop(),
             Signal::INT => {
-                let again = self.stop.interrupted.replace(now).is_some_and(|before| now.saturating_duration_since(before) <= INSIST);
+                let again = self
+                    .stop
+                    .interrupted
+                    .replace(now)
+                    .is_some_and(|before| now.saturating_duration_since(before) <= INSIST);
                 if again || self.stop.is_under_way(now) {
                     self.insist();
                 } else if !matches!(self.live, Waiting::No) {
@@ -320,7 +396,8 @@ impl Run<'_> {
         let _ = self.reactor.signal(self.generation, signal);
     }
 
-    /// Somebody means it: SIGKILL, and if nobody is left to be killed, no more waiting for our own readers.
+    /// Somebody means it: SIGKILL, and if nobody is left to be killed, no more waiting for our own
+    /// readers.
     fn insist(&mut self) {
         self.stop.asked = true;
         if self.reactor.kill(self.generation) == Stopping::Gone {
@@ -333,7 +410,9 @@ impl Run<'_> {
     /// The command may have been stopped from the keyboard: then lastwords is, too.
     fn follow_stop(&mut self) {
         let signals = &self.signals;
-        let Some(terminal) = &mut self.terminal else { return };
+        let Some(terminal) = &mut self.terminal else {
+            return;
+        };
         if terminal.follow_stop(|| signals.take(Signal::CONT)) {
             self.pass_on(Signal::CONT);
         }
@@ -370,7 +449,8 @@ impl Run<'_> {
         }
     }
 
-    /// Our own reader is gone: the command finds that its reader is gone too. What was read already is taken and thrown away.
+    /// Our own reader is gone: the command finds that its reader is gone too. What was read already
+    /// is taken and thrown away.
     fn close(&mut self, stream: Stream) {
         self.reactor.close_output(self.generation, stream);
         self.reactor.resume_output(self.generation, stream);
@@ -386,7 +466,13 @@ impl Run<'_> {
     fn take_events(&mut self) -> Option<Box<Report>> {
         let mut closed = None;
         while let Some(event) = self.reactor.next_event() {
-            let after = on_event(event, self.args, self.relay, &mut self.terminal, (&mut self.live, self.stop.deadline));
+            let after = on_event(
+                event,
+                self.args,
+                self.relay,
+                &mut self.terminal,
+                (&mut self.live, self.stop.deadline),
+            );
             match after {
                 After::Nothing => {}
                 After::Hold(stream) => {
@@ -425,7 +511,12 @@ fn on_event(
         Event::BackgroundWait { survivors, .. } => {
             // What is ended at once is told of when it has ended.
             if args.work.background == BackgroundWay::Wait {
-                let begun = Live::begin(Instant::now(), survivors, args.work.background_wait.duration(), limit);
+                let begun = Live::begin(
+                    Instant::now(),
+                    survivors,
+                    args.work.background_wait.duration(),
+                    limit,
+                );
                 *live = match (args.said.quiet, relay.is_terminal() && !is_dumb()) {
                     (true, _) => Waiting::Silently,
                     (false, true) => Waiting::Live(begun),
@@ -447,8 +538,18 @@ fn on_event(
 }
 
 /// Writes the report and the summary, and settles how lastwords ends.
-fn finish(args: &RunArgs, projection: &Projection, mut relay: Relay, done: Done, colors: bool) -> Ending {
-    let Done { mut report, signals, terminal } = done;
+fn finish(
+    args: &RunArgs,
+    projection: &Projection,
+    mut relay: Relay,
+    done: Done,
+    colors: bool,
+) -> Ending {
+    let Done {
+        mut report,
+        signals,
+        terminal,
+    } = done;
     signals.let_go();
     report.id = Some(uuid::Uuid::new_v4().to_string());
     let mut ending = status::of_report(&report);
@@ -462,18 +563,27 @@ fn finish(args: &RunArgs, projection: &Projection, mut relay: Relay, done: Done,
     if let Some(path) = &args.said.report
         && let Err(e) = write_report(path, &report, &mut relay)
     {
-        lines.push(Line::failure(format!("failed to write the report to {path:?}: {}", said(&e))));
+        lines.push(Line::failure(format!(
+            "failed to write the report to {path:?}: {}",
+            said(&e)
+        )));
         ending = Ending::Status(status::OWN_FAILURE);
     }
     if let Some(path) = &args.said.termination_log
         && let Err(e) = termination::write(path, &report)
     {
-        lines.push(Line::failure(format!("failed to write the last words to {path:?}: {}", said(&e))));
+        lines.push(Line::failure(format!(
+            "failed to write the last words to {path:?}: {}",
+            said(&e)
+        )));
         ending = Ending::Status(status::OWN_FAILURE);
     }
     relay.finish();
     for (stream, e) in relay.failures().collect::<Vec<_>>() {
-        lines.push(Line::failure(format!("failed to write to {stream}: {}", said(&e))));
+        lines.push(Line::failure(format!(
+            "failed to write to {stream}: {}",
+            said(&e)
+        )));
         ending = Ending::Status(status::OWN_FAILURE);
     }
     for mut line in lines {
@@ -489,5 +599,9 @@ fn finish(args: &RunArgs, projection: &Projection, mut relay: Relay, done: Done,
 
 fn write_report(path: &Path, report: &Report, relay: &mut Relay) -> io::Result<()> {
     let json = serde_json::to_string(report).map_err(io::Error::other)?;
-    if path.as_os_str() == report::STDOUT { relay.line_on_stdout(&json) } else { report::write(path, &json) }
+    if path.as_os_str() == report::STDOUT {
+        relay.line_on_stdout(&json)
+    } else {
+        report::write(path, &json)
+    }
 }

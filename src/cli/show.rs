@@ -5,14 +5,22 @@ use std::io;
 
 /// With the errno's name, where there is one.
 pub(crate) fn said(e: &io::Error) -> String {
-    if e.raw_os_error().is_some() { lastwords::Errno::from(e).to_string() } else { e.to_string() }
+    if e.raw_os_error().is_some() {
+        lastwords::Errno::from(e).to_string()
+    } else {
+        e.to_string()
+    }
 }
 
 pub(crate) fn wants_colors(color: Color, terminal: bool) -> bool {
     match color {
         Color::Always => true,
         Color::Never => false,
-        Color::Auto => terminal && !is_dumb() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+        Color::Auto => {
+            terminal
+                && !is_dumb()
+                && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        }
     }
 }
 

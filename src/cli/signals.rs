@@ -11,8 +11,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Those that mean something to lastwords or to the command, wherever it runs.
-const WANTED: [Signal; 9] =
-    [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::WINCH, Signal::USR1, Signal::USR2, Signal::TSTP, Signal::CONT];
+const WANTED: [Signal; 9] = [
+    Signal::TERM,
+    Signal::INT,
+    Signal::HUP,
+    Signal::QUIT,
+    Signal::WINCH,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::TSTP,
+    Signal::CONT,
+];
 /// Those that stay ignored if they were ignored at the start, for the command too (nohup).
 const KEPT_IGNORED: [Signal; 3] = [Signal::INT, Signal::HUP, Signal::QUIT];
 /// The most that are watched at once.
@@ -35,12 +44,21 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Watches from now on; with a terminal that is shared with the command, the command's stops too.
+    /// Watches from now on; with a terminal that is shared with the command, the command's stops
+    /// too.
     pub(crate) fn watch(with_terminal: bool) -> io::Result<Signals> {
-        let ignored: Vec<Signal> = KEPT_IGNORED.into_iter().filter(|s| lastwords::host::is_ignored(*s)).collect();
-        let mut signals = Signals { watches: Vec::with_capacity(WATCHED), ignored, over: Arc::new(AtomicBool::new(false)) };
+        let ignored: Vec<Signal> = KEPT_IGNORED
+            .into_iter()
+            .filter(|s| lastwords::host::is_ignored(*s))
+            .collect();
+        let mut signals = Signals {
+            watches: Vec::with_capacity(WATCHED),
+            ignored,
+            over: Arc::new(AtomicBool::new(false)),
+        };
         for signal in WANTED {
-            let stays_ignored = signals.ignored.contains(&signal) || (signal == Signal::TSTP && lastwords::host::is_ignored(signal));
+            let stays_ignored = signals.ignored.contains(&signal)
+                || (signal == Signal::TSTP && lastwords::host::is_ignored(signal));
             if !stays_ignored {
                 signals.add(signal)?;
             }
@@ -55,7 +73,10 @@ impl Signals {
     fn add(&mut self, signal: Signal) -> io::Result<()> {
         let raw = signal.as_raw();
         let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        if matches!(signal, Signal::TERM | Signal::INT | Signal::HUP | Signal::QUIT) {
+        if matches!(
+            signal,
+            Signal::TERM | Signal::INT | Signal::HUP | Signal::QUIT
+        ) {
             signal_hook::flag::register_conditional_default(raw, Arc::clone(&self.over))?;
         }
         pipe::register(raw, write)?;
@@ -70,13 +91,18 @@ impl Signals {
 
     /// Descriptors that are readable when a signal has come.
     pub(crate) fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
-        self.watches.iter().map(|watch| PollFd::new(&watch.read, PollFlags::IN))
+        self.watches
+            .iter()
+            .map(|watch| PollFd::new(&watch.read, PollFlags::IN))
     }
 
     /// Takes one signal that has come, in the order of importance.
     pub(crate) fn next(&self) -> Option<Signal> {
         let mut byte = [0];
-        self.watches.iter().find(|watch| took_one(&watch.read, &mut byte)).map(|watch| watch.signal)
+        self.watches
+            .iter()
+            .find(|watch| took_one(&watch.read, &mut byte))
+            .map(|watch| watch.signal)
     }
 
     /// Takes all of one kind; says whether there was one.
@@ -91,7 +117,8 @@ impl Signals {
         any
     }
 
-    /// The command is over: from now on TERM, INT, HUP and QUIT end lastwords, as they end any program that only writes.
+    /// The command is over: from now on TERM, INT, HUP and QUIT end lastwords, as they end any
+    /// program that only writes.
     ///
     /// Not so for the first process of a container, which no default action ends.
     pub(crate) fn let_go(&self) {
@@ -109,8 +136,8 @@ fn took_one(read: &OwnedFd, byte: &mut [u8; 1]) -> bool {
     }
 }
 
-/// Ends lastwords by a signal; comes back only where that cannot be (the first process of a container). No core: it would
-/// be lastwords' own, and say nothing.
+/// Ends lastwords by a signal; comes back only where that cannot be (the first process of a
+/// container). No core: it would be lastwords' own, and say nothing.
 pub(crate) fn die_by(signal: Signal) {
     // Refused at worst; a core file is then all that comes of it.
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);

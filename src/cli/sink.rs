@@ -1,7 +1,9 @@
-//! One of our own two outputs, written without ever waiting for its reader and without changing what others share.
+//! One of our own two outputs, written without ever waiting for its reader and without changing
+//! what others share.
 //!
-//! stdout and stderr may be blocking, and their file descriptions belong to whoever started us: setting O_NONBLOCK on them
-//! would change them for the shell and for everybody else. So each kind of file is written its own way.
+//! stdout and stderr may be blocking, and their file descriptions belong to whoever started us:
+//! setting O_NONBLOCK on them would change them for the shell and for everybody else. So each kind
+//! of file is written its own way.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode, OFlags};
@@ -22,11 +24,13 @@ const OWN_POSITION: u64 = u64::MAX;
 enum Way {
     /// write(2): regular files, block devices, /dev/null. None of them has a reader to wait for.
     Straight,
-    /// pwritev2(2) with RWF_NOWAIT: pipes and sockets, where the kernel has it (Linux 6.4 for pipes).
+    /// pwritev2(2) with RWF_NOWAIT: pipes and sockets, where the kernel has it (Linux 6.4 for
+    /// pipes).
     NoWait,
     /// A file description of our own, O_NONBLOCK: terminals.
     Reopened(OwnedFd),
-    /// poll(2), then no more than certainly fits. Another writer may come between, which is as far as this goes.
+    /// poll(2), then no more than certainly fits. Another writer may come between, which is as far
+    /// as this goes.
     Pieces(usize),
 }
 
@@ -69,14 +73,31 @@ impl Sink {
     pub(crate) fn new(fd: BorrowedFd<'static>) -> Sink {
         let terminal = rustix::termios::isatty(fd);
         let stat = rustix::fs::fstat(fd);
-        let way = match stat.map(|stat| (FileType::from_raw_mode(stat.st_mode), rustix::fs::major(stat.st_rdev))) {
-            Ok((FileType::RegularFile | FileType::BlockDevice | FileType::Directory, _)) => Way::Straight,
+        let way = match stat.map(|stat| {
+            (
+                FileType::from_raw_mode(stat.st_mode),
+                rustix::fs::major(stat.st_rdev),
+            )
+        }) {
+            Ok((FileType::RegularFile | FileType::BlockDevice | FileType::Directory, _)) => {
+                Way::Straight
+            }
             Ok((FileType::CharacterDevice, MEMORY_DEVICES)) => Way::Straight,
-            Ok((FileType::CharacterDevice, _)) if terminal => reopen(fd).map_or(Way::Pieces(TERMINAL_PIECE), Way::Reopened),
+            Ok((FileType::CharacterDevice, _)) if terminal => {
+                reopen(fd).map_or(Way::Pieces(TERMINAL_PIECE), Way::Reopened)
+            }
             Ok((FileType::Fifo | FileType::Socket, _)) => Way::NoWait,
             Ok(_) | Err(_) => Way::Pieces(PIPE_PIECE),
         };
-        Sink { fd, way, state: State::Open, terminal, held: Vec::new(), written: 0, last: None }
+        Sink {
+            fd,
+            way,
+            state: State::Open,
+            terminal,
+            held: Vec::new(),
+            written: 0,
+            last: None,
+        }
     }
 
     /// Is it a terminal?
@@ -176,7 +197,8 @@ impl Sink {
         }
     }
 
-    /// Writes until all is written or nothing fits; says how much it was. An error ends up in `state`.
+    /// Writes until all is written or nothing fits; says how much it was. An error ends up in
+    /// `state`.
     fn push(&mut self, bytes: &[u8]) -> usize {
         let mut done = 0;
         while done < bytes.len() {
@@ -184,7 +206,9 @@ impl Sink {
                 Ok(0) | Err(Errno::AGAIN) => break,
                 Ok(n) => done += n,
                 Err(Errno::INTR) => {}
-                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::SPIPE) if matches!(self.way, Way::NoWait) => {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::SPIPE)
+                    if matches!(self.way, Way::NoWait) =>
+                {
                     self.way = Way::Pieces(PIPE_PIECE);
                 }
                 Err(Errno::PIPE | Errno::CONNRESET) => {
@@ -208,19 +232,35 @@ impl Sink {
     fn once(&self, bytes: &[u8]) -> Result<usize, Errno> {
         match &self.way {
             Way::Straight => rustix::io::write(self.fd, bytes),
-            Way::NoWait => rustix::io::pwritev2(self.fd, &[IoSlice::new(bytes)], OWN_POSITION, ReadWriteFlags::NOWAIT),
+            Way::NoWait => rustix::io::pwritev2(
+                self.fd,
+                &[IoSlice::new(bytes)],
+                OWN_POSITION,
+                ReadWriteFlags::NOWAIT,
+            ),
             Way::Reopened(own) => rustix::io::write(own, bytes),
             Way::Pieces(size) => {
                 let mut fds = [PollFd::from_borrowed_fd(self.fd, PollFlags::OUT)];
-                poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+                poll(
+                    &mut fds,
+                    Some(&Timespec {
+                        tv_sec: 0,
+                        tv_nsec: 0,
+                    }),
+                )?;
                 // A hang-up or an error is told by the write.
-                if fds[0].revents().is_empty() { Ok(0) } else { rustix::io::write(self.fd, &bytes[..bytes.len().min(*size)]) }
+                if fds[0].revents().is_empty() {
+                    Ok(0)
+                } else {
+                    rustix::io::write(self.fd, &bytes[..bytes.len().min(*size)])
+                }
             }
         }
     }
 }
 
-/// The same terminal through a file description of our own. It may be refused: a terminal of another user, no /proc.
+/// The same terminal through a file description of our own. It may be refused: a terminal of
+/// another user, no /proc.
 fn reopen(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -243,7 +283,9 @@ mod tests {
     }
 
     fn pattern() -> Vec<u8> {
-        (0..MUCH).map(|n| u8::try_from(n % 251).expect("below 251")).collect()
+        (0..MUCH)
+            .map(|n| u8::try_from(n % 251).expect("below 251"))
+            .collect()
     }
 
     /// Writes more than fits with nobody reading, then reads it all in pieces.
@@ -252,7 +294,10 @@ mod tests {
         assert_eq!(sink.write(&all), Taken::Held);
         assert!(sink.is_held());
         let flags = rustix::fs::fcntl_getfl(sink.fd).expect("an open descriptor");
-        assert!(!flags.contains(OFlags::NONBLOCK), "a shared description was changed");
+        assert!(
+            !flags.contains(OFlags::NONBLOCK),
+            "a shared description was changed"
+        );
         let mut got = Vec::new();
         let mut piece = [0; 5000];
         while got.len() < all.len() {
@@ -309,7 +354,12 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_a_failure() {
-        let mut sink = sink(std::fs::File::options().write(true).open("/dev/full").expect("the device"));
+        let mut sink = sink(
+            std::fs::File::options()
+                .write(true)
+                .open("/dev/full")
+                .expect("the device"),
+        );
         assert_eq!(sink.write(b"x"), Taken::Gone);
         assert_eq!(sink.failure(), Some(Errno::NOSPC));
     }

@@ -18,7 +18,8 @@ const NOT_FOUND: u8 = 127;
 pub(crate) enum Ending {
     /// With this exit status.
     Status(u8),
-    /// By the signal that ended the leader, so that a shell's loop ends with it. Where that cannot be, with 128+N.
+    /// By the signal that ended the leader, so that a shell's loop ends with it. Where that cannot
+    /// be, with 128+N.
     Signal(Signal),
 }
 
@@ -33,13 +34,18 @@ pub(crate) fn of_report(report: &Report) -> Ending {
     let code = report.exit.and_then(|exit| exit.code);
     let signal = report.exit.and_then(|exit| exit.signal);
     // A run limit that came after the leader's own end changes a success only.
-    let limit_passed = report.stop.as_ref().is_some_and(|stop| stop.reason == StopReason::Timeout);
+    let limit_passed = report
+        .stop
+        .as_ref()
+        .is_some_and(|stop| stop.reason == StopReason::Timeout);
     let own_failure = signal.is_some() || code.is_some_and(|code| code != 0);
     if report.outcome == Some(Outcome::TimedOut) || (limit_passed && !own_failure) {
         return Ending::Status(TIMED_OUT);
     }
     match (code, signal) {
-        (_, Some(signal)) if signal == Signal::INT || signal == Signal::QUIT => Ending::Signal(signal),
+        (_, Some(signal)) if signal == Signal::INT || signal == Signal::QUIT => {
+            Ending::Signal(signal)
+        }
         (_, Some(signal)) => Ending::Status(for_signal(signal)),
         (Some(0), None) if work_did_not_finish(report) => Ending::Status(UNFINISHED_WORK),
         (Some(code), None) => Ending::Status(u8::try_from(code).unwrap_or(OWN_FAILURE)),
@@ -67,13 +73,22 @@ fn of_failed_spawn(error: &SpawnError) -> u8 {
 /// Something outlived SIGKILL, or refused it.
 fn is_stuck(report: &Report) -> bool {
     report.state() == Some(Verdict::Unfinished)
-        || report.stop.as_ref().is_some_and(|stop| !stop.stuck.is_empty())
-        || report.background.as_ref().is_some_and(|work| work.state == SettledAs::Stuck)
+        || report
+            .stop
+            .as_ref()
+            .is_some_and(|stop| !stop.stuck.is_empty())
+        || report
+            .background
+            .as_ref()
+            .is_some_and(|work| work.state == SettledAs::Stuck)
 }
 
 /// It was waited for or ended, and did not come to its own end.
 fn work_did_not_finish(report: &Report) -> bool {
-    report.background.as_ref().is_some_and(|work| matches!(work.state, SettledAs::Terminated | SettledAs::Kept))
+    report
+        .background
+        .as_ref()
+        .is_some_and(|work| matches!(work.state, SettledAs::Terminated | SettledAs::Kept))
 }
 
 #[cfg(test)]
@@ -84,12 +99,20 @@ mod tests {
     const ENOENT: Errno = Errno::from_raw(2);
 
     fn failed(error: SpawnError) -> Ending {
-        of_report(&Report::of_failed_spawn(vec!["x".into()], error, &Caps::bare(Backend::Epoll, ExitSource::Pidfd)))
+        of_report(&Report::of_failed_spawn(
+            vec!["x".into()],
+            error,
+            &Caps::bare(Backend::Epoll, ExitSource::Pidfd),
+        ))
     }
 
     fn ended(exit: Exit, outcome: Outcome) -> Ending {
         let error = SpawnError::new(Step::Exec, ENOENT);
-        let mut report = Report::of_failed_spawn(vec!["x".into()], error, &Caps::bare(Backend::Epoll, ExitSource::Pidfd));
+        let mut report = Report::of_failed_spawn(
+            vec!["x".into()],
+            error,
+            &Caps::bare(Backend::Epoll, ExitSource::Pidfd),
+        );
         (report.error, report.exit, report.outcome) = (None, Some(exit), Some(outcome));
         of_report(&report)
     }
@@ -99,10 +122,16 @@ mod tests {
         let new = |step, errno| SpawnError::new(step, Errno::from_raw(errno));
         assert_eq!(failed(new(Step::Find, 2)), Ending::Status(127));
         assert_eq!(failed(new(Step::Exec, 2)), Ending::Status(127));
-        assert_eq!(failed(new(Step::Exec, 2).because("the interpreter is missing")), Ending::Status(126));
+        assert_eq!(
+            failed(new(Step::Exec, 2).because("the interpreter is missing")),
+            Ending::Status(126)
+        );
         assert_eq!(failed(new(Step::Find, 13)), Ending::Status(126));
         assert_eq!(failed(new(Step::Exec, 8)), Ending::Status(126));
-        assert_eq!(failed(new(Step::Clone, 7).with_sizes(TooLarge::new(1, Vec::new()))), Ending::Status(126));
+        assert_eq!(
+            failed(new(Step::Clone, 7).with_sizes(TooLarge::new(1, Vec::new()))),
+            Ending::Status(126)
+        );
         assert_eq!(failed(new(Step::Chdir, 2)), Ending::Status(125));
         assert_eq!(failed(new(Step::Pipe, 24)), Ending::Status(125));
     }
@@ -114,11 +143,26 @@ mod tests {
         assert_eq!(ended(code(0), Outcome::Succeeded), Ending::Status(0));
         assert_eq!(ended(code(255), Outcome::Failed), Ending::Status(255));
         assert_eq!(ended(code(3), Outcome::Stopped), Ending::Status(3));
-        assert_eq!(ended(by(Signal::TERM), Outcome::Stopped), Ending::Status(143));
-        assert_eq!(ended(by(Signal::INT), Outcome::Signaled), Ending::Signal(Signal::INT));
-        assert_eq!(ended(by(Signal::QUIT), Outcome::Signaled), Ending::Signal(Signal::QUIT));
-        assert_eq!(ended(by(Signal::INT), Outcome::TimedOut), Ending::Status(124));
+        assert_eq!(
+            ended(by(Signal::TERM), Outcome::Stopped),
+            Ending::Status(143)
+        );
+        assert_eq!(
+            ended(by(Signal::INT), Outcome::Signaled),
+            Ending::Signal(Signal::INT)
+        );
+        assert_eq!(
+            ended(by(Signal::QUIT), Outcome::Signaled),
+            Ending::Signal(Signal::QUIT)
+        );
+        assert_eq!(
+            ended(by(Signal::INT), Outcome::TimedOut),
+            Ending::Status(124)
+        );
         assert_eq!(ended(code(0), Outcome::TimedOut), Ending::Status(124));
-        assert_eq!(ended(Exit::unknown(), Outcome::Unknown), Ending::Status(125));
+        assert_eq!(
+            ended(Exit::unknown(), Outcome::Unknown),
+            Ending::Status(125)
+        );
     }
 }

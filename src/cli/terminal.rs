@@ -1,14 +1,18 @@
 //! The controlling terminal, shared with the command as a shell shares it with a job.
 //!
-//! The command's group is the foreground while it runs, so that keys and `stty tostop` mean what they mean without us. When
-//! it stops (^Z), lastwords takes the terminal back and stops its own group; when that is continued, both go on.
+//! The command's group is the foreground while it runs, so that keys and `stty tostop` mean what
+//! they mean without us. When it stops (^Z), lastwords takes the terminal back and stops its own
+//! group; when that is continued, both go on.
 //!
-//! In a pipeline (`lastwords run -- make | less`) our own group has others who may want the keyboard: there the command gets the
-//! foreground when it asks for it (TTIN, TTOU), and keys reach it through us until then.
+//! In a pipeline (`lastwords run -- make | less`) our own group has others who may want the
+//! keyboard: there the command gets the foreground when it asks for it (TTIN, TTOU), and keys reach
+//! it through us until then.
 
 use lastwords::Signal;
 use rustix::fs::{FileType, fstat};
-use rustix::process::{Pid, WaitId, WaitIdOptions, getpgrp, getpid, kill_current_process_group, kill_process, waitid};
+use rustix::process::{
+    Pid, WaitId, WaitIdOptions, getpgrp, getpid, kill_current_process_group, kill_process, waitid,
+};
 use rustix::stdio::{stdin, stdout};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
@@ -35,11 +39,17 @@ enum Foreground {
 }
 
 impl Terminal {
-    /// Looks whether stdin is the controlling terminal. Blocks SIGTTOU then: the foreground is changed from the background.
+    /// Looks whether stdin is the controlling terminal. Blocks SIGTTOU then: the foreground is
+    /// changed from the background.
     pub(crate) fn look() -> Option<Terminal> {
         tcgetpgrp(stdin()).ok()?;
         lastwords::host::block(Signal::TTOU).ok()?;
-        Some(Terminal { own: getpgrp(), job: None, foreground: Foreground::Untouched, modes: tcgetattr(stdin()).ok() })
+        Some(Terminal {
+            own: getpgrp(),
+            job: None,
+            foreground: Foreground::Untouched,
+            modes: tcgetattr(stdin()).ok(),
+        })
     }
 
     /// Is the command to have the foreground from the start?
@@ -53,10 +63,15 @@ impl Terminal {
         tcgetpgrp(stdin()).is_ok_and(|group| group == self.own)
     }
 
-    /// The command has a group of its own now; with `given` it was made the foreground before its program began.
+    /// The command has a group of its own now; with `given` it was made the foreground before its
+    /// program began.
     pub(crate) fn has_started(&mut self, pid: u32, given: bool) {
         self.job = i32::try_from(pid).ok().and_then(Pid::from_raw);
-        self.foreground = if given { Foreground::Given } else { Foreground::Untouched };
+        self.foreground = if given {
+            Foreground::Given
+        } else {
+            Foreground::Untouched
+        };
     }
 
     /// Gives it to the command if it is ours.
@@ -79,7 +94,8 @@ impl Terminal {
         tcsetpgrp(stdin(), self.own).is_ok()
     }
 
-    /// The leader has ended. If a signal ended it, the terminal's modes of the start come back: it could not see to that.
+    /// The leader has ended. If a signal ended it, the terminal's modes of the start come back: it
+    /// could not see to that.
     pub(crate) fn leader_ended(&mut self, by_signal: bool) {
         if !self.take_back() {
             return;
@@ -90,13 +106,18 @@ impl Terminal {
         }
     }
 
-    /// A child has changed its state. If it was the leader's stop, our own group stops too; when this returns, and says so, the
-    /// command is to be continued.
+    /// A child has changed its state. If it was the leader's stop, our own group stops too; when
+    /// this returns, and says so, the command is to be continued.
     pub(crate) fn follow_stop(&mut self, was_continued: impl Fn() -> bool) -> bool {
         let Some(job) = self.job else { return false };
         // The leader, and stops alone: its end is left to the loop. ECHILD: it was reaped already.
-        let asked = waitid(WaitId::Pid(job), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
-        let Ok(Some(status)) = asked else { return false };
+        let asked = waitid(
+            WaitId::Pid(job),
+            WaitIdOptions::STOPPED | WaitIdOptions::NOHANG,
+        );
+        let Ok(Some(status)) = asked else {
+            return false;
+        };
         let by = status.stopping_signal().and_then(Signal::from_raw);
         // It wants the terminal, and we have it to give.
         if matches!(by, Some(Signal::TTIN | Signal::TTOU)) && self.is_ours() {
@@ -120,7 +141,8 @@ impl Terminal {
         }
     }
 
-    /// What ended the command from the keyboard would have reached our whole group, had it been in the foreground.
+    /// What ended the command from the keyboard would have reached our whole group, had it been in
+    /// the foreground.
     pub(crate) fn tell_own_group(&self, signal: Signal) {
         let signal = rustix::process::Signal::from_named_raw(signal.as_raw());
         if let (Foreground::GivenToTheEnd, Some(signal)) = (self.foreground, signal) {
@@ -129,11 +151,18 @@ impl Terminal {
     }
 }
 
-/// Stops lastwords as the keyboard does: by the default action of TSTP, which is nothing where no shell is there to continue us.
-/// Returns when it goes on. With `whole_group` everybody stops whom the keyboard would have stopped.
+/// Stops lastwords as the keyboard does: by the default action of TSTP, which is nothing where no
+/// shell is there to continue us. Returns when it goes on. With `whole_group` everybody stops whom
+/// the keyboard would have stopped.
 pub(crate) fn stop_ourselves(whole_group: bool) {
     let tstp = rustix::process::Signal::TSTP;
-    let stop = || if whole_group { kill_current_process_group(tstp) } else { kill_process(getpid(), tstp) };
+    let stop = || {
+        if whole_group {
+            kill_current_process_group(tstp)
+        } else {
+            kill_process(getpid(), tstp)
+        }
+    };
     // Neither can fail: the signal can be handled, and we may signal ourselves.
     let _ = lastwords::host::with_default_action(Signal::TSTP, stop);
 }

@@ -1,4 +1,5 @@
-//! The last words where Kubernetes reads them: a file that it has mounted, whose end becomes the container's termination message.
+//! The last words where Kubernetes reads them: a file that it has mounted, whose end becomes the
+//! container's termination message.
 
 use super::report;
 use lastwords::Report;
@@ -15,18 +16,26 @@ pub(crate) fn check(path: &Path) -> io::Result<()> {
     report::check(path)?;
     match access(path, Access::WRITE_OK) {
         // It is made when it is written.
-        Err(rustix::io::Errno::NOENT) => Ok(access(report::directory(path), Access::WRITE_OK | Access::EXEC_OK)?),
+        Err(rustix::io::Errno::NOENT) => Ok(access(
+            report::directory(path),
+            Access::WRITE_OK | Access::EXEC_OK,
+        )?),
         there => Ok(there?),
     }
 }
 
 /// Writes them in place: a file that is renamed over a mounted one would not be seen.
 pub(crate) fn write(path: &Path, report: &Report) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(path)?;
     file.write_all(message(report).as_bytes())
 }
 
-/// The newest lines that fit, or the end of the last one; why it could not be started, if it could not.
+/// The newest lines that fit, or the end of the last one; why it could not be started, if it could
+/// not.
 fn message(report: &Report) -> String {
     if let Some(error) = &report.error {
         return newest(&format!("failed to {error}\n")).to_owned();
@@ -64,7 +73,10 @@ mod tests {
         let fits = line("x", MOST - 1);
         assert_eq!(newest(&fits), fits);
         assert_eq!(newest(&format!("old\n{fits}")), fits);
-        assert_eq!(newest(&format!("{}{}", line("a", 100), line("b", 4000))), line("b", 4000));
+        assert_eq!(
+            newest(&format!("{}{}", line("a", 100), line("b", 4000))),
+            line("b", 4000)
+        );
         let long = line("\u{e9}", 5000);
         assert_eq!(newest(&long).len(), MOST - 1);
         assert!(long.ends_with(newest(&long)));

@@ -1,7 +1,6 @@
 //! Error numbers of the kernel, by number and name.
 
-use std::fmt;
-use std::io;
+use std::{fmt, io};
 
 macro_rules! errnos {
     ($($name:ident),* $(,)?) => {
@@ -89,8 +88,14 @@ mod tests {
 
     #[test]
     fn an_errno_says_its_text_and_its_name() {
-        assert_eq!(Errno(libc::ENOENT).to_string(), "No such file or directory (ENOENT)");
+        assert_eq!(
+            Errno(libc::ENOENT).to_string(),
+            "No such file or directory (ENOENT)"
+        );
         assert_eq!(format!("{:?}", Errno(4095)), "errno 4095");
-        assert_eq!((Errno::from_name("EMFILE"), Errno::from_name("EWHAT")), (Some(Errno(libc::EMFILE)), None));
+        assert_eq!(
+            (Errno::from_name("EMFILE"), Errno::from_name("EWHAT")),
+            (Some(Errno(libc::EMFILE)), None)
+        );
     }
 }

@@ -1,6 +1,8 @@
-//! The bodies of the fuzz targets: each takes bytes and panics at the first thing that is not as it should be.
+//! The bodies of the fuzz targets: each takes bytes and panics at the first thing that is not as it
+//! should be.
 //!
-//! `fuzz/fuzz_targets/*.rs` are one line each; `cargo test` runs the same bodies on the committed seeds (`tests/fuzz_seeds.rs`).
+//! `fuzz/fuzz_targets/*.rs` are one line each; `cargo test` runs the same bodies on the committed
+//! seeds (`tests/fuzz_seeds.rs`).
 
 mod ordering;
 mod ring;
@@ -19,15 +21,23 @@ pub use wheel::wheel;
 pub type Target = fn(&[u8]);
 
 /// Every target, and its name. [`canary`] is not among them: it must fail.
-pub const TARGETS: [(&str, Target); 5] =
-    [("ordering", ordering), ("ring", ring), ("sanitize", sanitize), ("spawn_spec", spawn_spec), ("wheel", wheel)];
+pub const TARGETS: [(&str, Target); 5] = [
+    ("ordering", ordering),
+    ("ring", ring),
+    ("sanitize", sanitize),
+    ("spawn_spec", spawn_spec),
+    ("wheel", wheel),
+];
 
-/// Fails for an input that only who looks into it can find (a fuzzer that is led by coverage does, in seconds): a fuzzer that does
-/// not find it finds nothing else either.
+/// Fails for an input that only who looks into it can find (a fuzzer that is led by coverage does,
+/// in seconds): a fuzzer that does not find it finds nothing else either.
 pub fn canary(input: &[u8]) {
     let mut from = Bytes(input);
     let word = b"last";
-    assert!(word.iter().any(|letter| from.byte() != *letter), "the canary sings");
+    assert!(
+        word.iter().any(|letter| from.byte() != *letter),
+        "the canary sings"
+    );
 }
 
 /// Numbers from an input: 0 when it is over.
@@ -36,7 +46,9 @@ struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
     fn byte(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else { return 0 };
+        let Some((first, rest)) = self.0.split_first() else {
+            return 0;
+        };
         self.0 = rest;
         *first
     }

@@ -77,18 +77,40 @@ struct Run<'a> {
     ends: Vec<SimEnd>,
 }
 
-/// Faults in which nobody ends, nothing is lost, and nothing that has happened is kept back: what [`Watch`] promises holds in spite of them.
+/// Faults in which nobody ends, nothing is lost, and nothing that has happened is kept back: what
+/// [`Watch`] promises holds in spite of them.
 fn is_harmless(fault: Fault) -> bool {
     match fault {
-        Fault::SlowExec(_) | Fault::Stalled(_) | Fault::Interrupted | Fault::ReadLater(_) | Fault::ShortRead(_) => true,
-        Fault::SpuriousExit | Fault::SpuriousReadable(_) | Fault::SpuriousWritable | Fault::SpuriousMember => true,
+        Fault::SlowExec(_)
+        | Fault::Stalled(_)
+        | Fault::Interrupted
+        | Fault::ReadLater(_)
+        | Fault::ShortRead(_) => true,
+        Fault::SpuriousExit
+        | Fault::SpuriousReadable(_)
+        | Fault::SpuriousWritable
+        | Fault::SpuriousMember => true,
         Fault::SpuriousCgroup | Fault::SpuriousOutcome | Fault::SpuriousWake => true,
-        Fault::WriteLater | Fault::ShortWrite(_) | Fault::Incomplete | Fault::Scan(_) | Fault::Refused(_) => true,
+        Fault::WriteLater
+        | Fault::ShortWrite(_)
+        | Fault::Incomplete
+        | Fault::Scan(_)
+        | Fault::Refused(_) => true,
         Fault::Watch(errno) => errno.raw() != libc::ESRCH,
         // A leader that has ended is not seen to before its outcome is.
         Fault::OutcomeLater => false,
-        Fault::Spawn(..) | Fault::Wait(_) | Fault::Late(_) | Fault::Merged(_) | Fault::Read(..) | Fault::Write(_) => false,
-        Fault::NoReader | Fault::NotYet(_) | Fault::Stolen | Fault::Denied | Fault::NoWay | Fault::Gone => false,
+        Fault::Spawn(..)
+        | Fault::Wait(_)
+        | Fault::Late(_)
+        | Fault::Merged(_)
+        | Fault::Read(..)
+        | Fault::Write(_) => false,
+        Fault::NoReader
+        | Fault::NotYet(_)
+        | Fault::Stolen
+        | Fault::Denied
+        | Fault::NoWay
+        | Fault::Gone => false,
     }
 }
 
@@ -109,7 +131,14 @@ pub fn ordering(input: &[u8]) {
     let bounds = [millis(from.byte()), millis(from.byte())];
     let reactor = Reactor::with_kernel(Sim::new(options), Default::default());
     let watch = Watch::new(format!("kind {kind}, bounds {bounds:?}"), bounds);
-    let mut run = Run { from, reactor, watch, bounds, all: Vec::new(), ends: Vec::new() };
+    let mut run = Run {
+        from,
+        reactor,
+        watch,
+        bounds,
+        all: Vec::new(),
+        ends: Vec::new(),
+    };
     run.start();
     for _ in 0..OPERATIONS {
         if run.from.is_over() {
@@ -124,7 +153,12 @@ pub fn ordering(input: &[u8]) {
 impl Run<'_> {
     fn operate(&mut self, operation: Operation) {
         let at = usize::from(self.from.byte()) % self.all.len();
-        let One { generation, leader, is_deaf, .. } = self.all[at];
+        let One {
+            generation,
+            leader,
+            is_deaf,
+            ..
+        } = self.all[at];
         match operation {
             Operation::Start => self.start(),
             Operation::Turn => self.turns(),
@@ -136,7 +170,11 @@ impl Run<'_> {
                 let policy = match self.from.below(3) {
                     0 => None,
                     1 => Some(StopPolicy::default().grace(Duration::ZERO)),
-                    _ => Some(StopPolicy::default().grace(Duration::from_millis(30)).signal(Signal::INT)),
+                    _ => Some(
+                        StopPolicy::default()
+                            .grace(Duration::from_millis(30))
+                            .signal(Signal::INT),
+                    ),
                 };
                 let _ = self.reactor.stop(generation, policy);
             }
@@ -154,10 +192,16 @@ impl Run<'_> {
             }
             Operation::Usr1 => {
                 let (pid, _) = self.somebody(at);
-                self.reactor.kernel_mut().world_mut().kill(pid, Signal::USR1);
+                self.reactor
+                    .kernel_mut()
+                    .world_mut()
+                    .kill(pid, Signal::USR1);
             }
             Operation::Fault => {
-                let list: Vec<(Call, Fault)> = faults::all().into_iter().filter(|(_, fault)| is_harmless(*fault)).collect();
+                let list: Vec<(Call, Fault)> = faults::all()
+                    .into_iter()
+                    .filter(|(_, fault)| is_harmless(*fault))
+                    .collect();
                 let (call, fault) = list[usize::from(self.from.below(list.len() as u16))];
                 self.reactor.kernel_mut().inject_at(call, fault);
             }
@@ -171,13 +215,19 @@ impl Run<'_> {
             return;
         }
         let [idle, limit] = self.bounds;
-        let background = BackgroundPolicy::default().grace(Duration::from_millis(100)).wait(Wait::For(Duration::from_millis(700)));
+        let background = BackgroundPolicy::default()
+            .grace(Duration::from_millis(100))
+            .wait(Wait::For(Duration::from_millis(700)));
         let script = SCRIPTS[usize::from(self.from.below(SCRIPTS.len() as u16))];
         let mut command = Command::new("sim");
         command
             .arg(script)
             .drain(DrainPolicy::default().idle(idle).limit(limit))
-            .stop(StopPolicy::default().grace(Duration::from_millis(300)).stuck_after(Duration::from_millis(500)))
+            .stop(
+                StopPolicy::default()
+                    .grace(Duration::from_millis(300))
+                    .stuck_after(Duration::from_millis(500)),
+            )
             .background(background.terminate_grace(Duration::from_millis(30)))
             .run_limit(Duration::from_secs(20));
         let how = self.from.byte();
@@ -191,25 +241,56 @@ impl Run<'_> {
         }
         let generation = self.reactor.start(&command).expect("nothing is refused");
         self.watch.started(&mut self.reactor, generation, 7);
-        let leader = self.reactor.pid(generation).expect("it has just been started");
-        let birth = self.reactor.kernel_mut().world().process(leader).map_or(0, |p| p.birth);
-        self.all.push(One { generation, is_deaf: script.contains("unkillable"), leader, birth });
+        let leader = self
+            .reactor
+            .pid(generation)
+            .expect("it has just been started");
+        let birth = self
+            .reactor
+            .kernel_mut()
+            .world()
+            .process(leader)
+            .map_or(0, |p| p.birth);
+        self.all.push(One {
+            generation,
+            is_deaf: script.contains("unkillable"),
+            leader,
+            birth,
+        });
     }
 
     /// Somebody of a generation's family, and whether it is the leader.
     fn somebody(&mut self, at: usize) -> (u32, bool) {
         let One { leader, birth, .. } = self.all[at];
         let place = usize::from(self.from.byte());
-        let family: Vec<u32> = self.reactor.kernel_mut().world().processes().filter(|p| p.family == birth).map(|p| p.pid).collect();
-        let pid = family.get(place % family.len().max(1)).copied().unwrap_or(0);
+        let family: Vec<u32> = self
+            .reactor
+            .kernel_mut()
+            .world()
+            .processes()
+            .filter(|p| p.family == birth)
+            .map(|p| p.pid)
+            .collect();
+        let pid = family
+            .get(place % family.len().max(1))
+            .copied()
+            .unwrap_or(0);
         (pid, pid == leader)
     }
 
     fn put(&mut self, at: usize) {
         let (pid, is_leader) = self.somebody(at);
-        let stream = if self.from.byte() & 1 == 0 { Stream::Stdout } else { Stream::Stderr };
+        let stream = if self.from.byte() & 1 == 0 {
+            Stream::Stdout
+        } else {
+            Stream::Stderr
+        };
         let bytes = vec![b'x'; usize::from(self.from.byte()) * 9 + 1];
-        let n = self.reactor.kernel_mut().world_mut().put(pid, stream, &bytes);
+        let n = self
+            .reactor
+            .kernel_mut()
+            .world_mut()
+            .put(pid, stream, &bytes);
         if is_leader && stream == Stream::Stdout {
             self.watch.wrote(self.all[at].generation, n);
         }
@@ -218,8 +299,19 @@ impl Run<'_> {
     fn let_go(&mut self, generation: Generation) {
         // What was told up to here is asked for: after it nothing may come.
         self.watch.events(&mut self.reactor);
-        let Ok(detached) = self.reactor.detach(generation) else { return };
-        self.ends.extend([detached.pidfd, detached.stdin, detached.stdout, detached.stderr].into_iter().flatten());
+        let Ok(detached) = self.reactor.detach(generation) else {
+            return;
+        };
+        self.ends.extend(
+            [
+                detached.pidfd,
+                detached.stdin,
+                detached.stdout,
+                detached.stderr,
+            ]
+            .into_iter()
+            .flatten(),
+        );
         self.watch.let_go(generation);
     }
 
@@ -261,7 +353,12 @@ impl Run<'_> {
         for One { leader, .. } in &self.all {
             sim.world_mut().thaw(*leader);
         }
-        let pids: Vec<u32> = sim.world().processes().filter(|p| self.all.iter().any(|one| one.birth == p.family)).map(|p| p.pid).collect();
+        let pids: Vec<u32> = sim
+            .world()
+            .processes()
+            .filter(|p| self.all.iter().any(|one| one.birth == p.family))
+            .map(|p| p.pid)
+            .collect();
         for pid in pids {
             sim.world_mut().kill(pid, Signal::KILL);
         }

@@ -7,7 +7,8 @@ use crate::capture::split::split;
 /// What is registered in every run.
 const SECRETS: [&str; 3] = ["hunter2-swordfish", "pass\u{e9}word", "0xDEADBEEF/42"];
 
-/// Any split gives the same lines, twice is once, no control character but the tab, and no registered secret.
+/// Any split gives the same lines, twice is once, no control character but the tab, and no
+/// registered secret.
 pub fn sanitize(input: &[u8]) {
     let mut from = Bytes(input);
     let sizes: Vec<usize> = (0..4).map(|_| usize::from(from.byte()) + 1).collect();
@@ -27,19 +28,44 @@ pub fn sanitize(input: &[u8]) {
     // Several times over: lines are searched in batches, and some batch is to be full.
     let text = text.repeat(sizes[0] % 5 + 1);
     let whole = lines(&projection, &text, &[text.len().max(1)]);
-    assert_eq!(whole, lines(&projection, &text, &sizes), "another split, other lines");
-    assert_eq!(whole, lines(&projection, &text, &[1]), "byte by byte, other lines");
-    let line_by_line: Vec<usize> = text.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::len).collect();
-    assert_eq!(whole, lines(&projection, &text, &line_by_line), "line by line, other lines");
+    assert_eq!(
+        whole,
+        lines(&projection, &text, &sizes),
+        "another split, other lines"
+    );
+    assert_eq!(
+        whole,
+        lines(&projection, &text, &[1]),
+        "byte by byte, other lines"
+    );
+    let line_by_line: Vec<usize> = text
+        .split_inclusive(|byte| *byte == b'\n')
+        .map(<[u8]>::len)
+        .collect();
+    assert_eq!(
+        whole,
+        lines(&projection, &text, &line_by_line),
+        "line by line, other lines"
+    );
     for line in &whole {
-        assert!(!line.chars().any(|c| c.is_control() && c != '\t'), "a control character: {line:?}");
+        assert!(
+            !line.chars().any(|c| c.is_control() && c != '\t'),
+            "a control character: {line:?}"
+        );
         for secret in SECRETS.iter().filter(|_| !bare) {
             assert!(!line.contains(secret), "a secret: {line:?}");
         }
     }
     // A text of lines with an end each: an empty line at the end is one too.
-    let again: String = whole.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
-    assert_eq!(whole, lines(&projection, again.as_bytes(), &sizes), "twice is not once");
+    let again: String = whole
+        .iter()
+        .flat_map(|line| [line.as_str(), "\n"])
+        .collect();
+    assert_eq!(
+        whole,
+        lines(&projection, again.as_bytes(), &sizes),
+        "twice is not once"
+    );
 }
 
 fn with_a_colour_inside(text: &mut Vec<u8>, secret: &str) {

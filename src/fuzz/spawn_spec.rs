@@ -1,4 +1,5 @@
-//! What is to be run, from bytes: refused with a clean error or run to its end, and nothing is left of it.
+//! What is to be run, from bytes: refused with a clean error or run to its end, and nothing is left
+//! of it.
 
 use super::Bytes;
 use crate::error::SpawnError;
@@ -29,12 +30,14 @@ const PIECES: [&str; 12] = [
     "unkillable; ",
 ];
 
-/// What Linux would be given for this command is made, and thrown away: for the bench. False if it was refused.
+/// What Linux would be given for this command is made, and thrown away: for the bench. False if it
+/// was refused.
 pub fn prepares(command: &Command) -> bool {
     spawn::try_prepare(command.plan()).is_ok()
 }
 
-/// No panic, no error without a step, no process, pipe or table entry left; what Linux would be given is prepared as well.
+/// No panic, no error without a step, no process, pipe or table entry left; what Linux would be
+/// given is prepared as well.
 pub fn spawn_spec(input: &[u8]) {
     let mut from = Bytes(input);
     let command = command(&mut from);
@@ -42,13 +45,21 @@ pub fn spawn_spec(input: &[u8]) {
     let mut options = SimOptions::seeded(u64::from(from.byte()));
     options.act_cost = Ns(10_000);
     let mut reactor = Reactor::with_kernel(Sim::new(options), Default::default());
-    let started = if from.byte() & 1 == 0 { reactor.start(&command) } else { reactor.spawn(&command) };
+    let started = if from.byte() & 1 == 0 {
+        reactor.start(&command)
+    } else {
+        reactor.spawn(&command)
+    };
     match started {
         Err(error) => told(Some(error)),
         Ok(generation) => {
             let _ = reactor.feed(generation, vec![b'x'; 10]);
             let _ = reactor.close_stdin(generation);
-            let _ = (reactor.take_stdin(generation), reactor.take_stdout(generation), reactor.take_stderr(generation));
+            let _ = (
+                reactor.take_stdin(generation),
+                reactor.take_stdout(generation),
+                reactor.take_stderr(generation),
+            );
         }
     }
     let mut turns = 0;
@@ -61,7 +72,11 @@ pub fn spawn_spec(input: &[u8]) {
     let sim = reactor.kernel_mut();
     assert_eq!(sim.violations(), []);
     assert_eq!(sim.generations(), 0);
-    let open = sim.world().pipes().filter(|(_, pipe)| matches!(pipe.host, HostEnd::Open(Some(_)))).count();
+    let open = sim
+        .world()
+        .pipes()
+        .filter(|(_, pipe)| matches!(pipe.host, HostEnd::Open(Some(_))))
+        .count();
     assert_eq!(open, 0, "a pipe that is still watched");
 }
 
@@ -69,7 +84,10 @@ pub fn spawn_spec(input: &[u8]) {
 fn told(error: Option<SpawnError>) {
     let Some(error) = error else { return };
     assert!(!error.to_string().is_empty());
-    assert!(!format!("{error} {error:?}").contains("VALUE-OF-A-VARIABLE"), "{error:?}");
+    assert!(
+        !format!("{error} {error:?}").contains("VALUE-OF-A-VARIABLE"),
+        "{error:?}"
+    );
 }
 
 fn word<'a>(from: &mut Bytes<'a>) -> &'a OsStr {
@@ -97,7 +115,11 @@ fn script(from: &mut Bytes<'_>) -> String {
 
 fn command(from: &mut Bytes<'_>) -> Command {
     let kind = from.byte();
-    let mut command = Command::new(if kind & 1 == 0 { OsStr::new("sim") } else { word(from) });
+    let mut command = Command::new(if kind & 1 == 0 {
+        OsStr::new("sim")
+    } else {
+        word(from)
+    });
     match kind & 6 {
         0 | 2 => command.arg(script(from)),
         4 => command.arg(word(from)),
@@ -142,7 +164,11 @@ fn ends(from: &mut Bytes<'_>, command: &mut Command) {
     match from.below(4) {
         0 => command.stdout(Output::Null),
         1 => command.stdout(Output::Raw),
-        2 => command.stdout(Capture::default().keep(from.number()).pipe(Some(u32::from(from.byte()) << 12))),
+        2 => command.stdout(
+            Capture::default()
+                .keep(from.number())
+                .pipe(Some(u32::from(from.byte()) << 12)),
+        ),
         _ => command.stdout(Output::Inherit),
     };
     match from.below(3) {
@@ -153,10 +179,20 @@ fn ends(from: &mut Bytes<'_>, command: &mut Command) {
 }
 
 fn bounds(from: &mut Bytes<'_>, command: &mut Command) {
-    let mut time = || Duration::from_nanos(from.number() >> (from.byte() % 64)).min(Duration::from_secs(1 << 30));
+    let mut time = || {
+        Duration::from_nanos(from.number() >> (from.byte() % 64)).min(Duration::from_secs(1 << 30))
+    };
     command
         .drain(DrainPolicy::default().idle(time()).limit(time()))
-        .stop(StopPolicy::default().grace(Duration::from_millis(5)).stuck_after(Duration::from_millis(5)))
-        .background(BackgroundPolicy::default().grace(time()).wait(Wait::For(time())))
+        .stop(
+            StopPolicy::default()
+                .grace(Duration::from_millis(5))
+                .stuck_after(Duration::from_millis(5)),
+        )
+        .background(
+            BackgroundPolicy::default()
+                .grace(time())
+                .wait(Wait::For(time())),
+        )
         .run_limit(Duration::from_millis(20));
 }

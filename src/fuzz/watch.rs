@@ -1,5 +1,5 @@
-//! A plain reference of what a host may be told: it watches a run on the simulated kernel from both sides, and panics at the first
-//! thing that breaks an invariant.
+//! A plain reference of what a host may be told: it watches a run on the simulated kernel from both
+//! sides, and panics at the first thing that breaks an invariant.
 
 use crate::capture::Captured;
 use crate::kernel::sim::Sim;
@@ -57,15 +57,26 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Nothing yet. `told` is what a failure says of the run; `bounds` are the idle bound and the limit of every command.
+    /// Nothing yet. `told` is what a failure says of the run; `bounds` are the idle bound and the
+    /// limit of every command.
     pub fn new(told: String, bounds: [Duration; 2]) -> Watch {
-        Watch { told, bounds, turn: 0, all: BTreeMap::new(), walked: BTreeSet::new() }
+        Watch {
+            told,
+            bounds,
+            turn: 0,
+            all: BTreeMap::new(),
+            walked: BTreeSet::new(),
+        }
     }
 
     /// A generation was started just now; `code` is what it exits with when it ends by itself.
     pub fn started(&mut self, reactor: &mut Reactor<Sim>, generation: Generation, code: i32) {
         let pid = reactor.pid(generation).expect("it has just been started");
-        let process = reactor.kernel_mut().world().process(pid).expect("it has not been reaped");
+        let process = reactor
+            .kernel_mut()
+            .world()
+            .process(pid)
+            .expect("it has not been reaped");
         let pipe = |number: usize| match process.fds[number] {
             Descriptor::Pipe(id) => Some(id),
             Descriptor::Null | Descriptor::Closed => None,
@@ -74,7 +85,11 @@ impl Watch {
             pid,
             birth: process.birth,
             pipes: [pipe(1), pipe(2)],
-            sight: if process.cookie.is_some() || process.cgroup.is_some() { Sight::Family } else { Sight::Group },
+            sight: if process.cookie.is_some() || process.cgroup.is_some() {
+                Sight::Family
+            } else {
+                Sight::Group
+            },
             code,
             by_itself: false,
             state: "Spawning",
@@ -85,7 +100,11 @@ impl Watch {
             waits: 0,
             settled: None,
         };
-        assert!(self.all.insert(generation, seen).is_none(), "a key twice: {}", self.told);
+        assert!(
+            self.all.insert(generation, seen).is_none(),
+            "a key twice: {}",
+            self.told
+        );
     }
 
     /// Its leader has written so many bytes more.
@@ -109,7 +128,9 @@ impl Watch {
     }
 
     fn seen(&mut self, generation: Generation) -> &mut Seen {
-        self.all.get_mut(&generation).unwrap_or_else(|| panic!("{generation} is nobody: {}", self.told))
+        self.all
+            .get_mut(&generation)
+            .unwrap_or_else(|| panic!("{generation} is nobody: {}", self.told))
     }
 
     fn walk(&mut self, generation: Generation, to: &'static str) {
@@ -122,7 +143,9 @@ impl Watch {
     /// Everything that the host is told now.
     pub fn events(&mut self, reactor: &mut Reactor<Sim>) {
         loop {
-            let Some(closed) = reactor.next_event().map(|event| self.event(&event)) else { return };
+            let Some(closed) = reactor.next_event().map(|event| self.event(&event)) else {
+                return;
+            };
             if let Some((generation, report)) = closed {
                 let kept = Stream::ALL.map(|stream| reactor.take(generation, stream));
                 self.closed(reactor.kernel_mut(), generation, &report, &kept);
@@ -134,7 +157,10 @@ impl Watch {
         let generation = event.generation();
         let (told, turn, [idle, limit]) = (self.told.clone(), self.turn, self.bounds);
         let seen = self.seen(generation);
-        assert!(!matches!(seen.state, "Gone" | "Closed"), "{event:?} after the end: {told}");
+        assert!(
+            !matches!(seen.state, "Gone" | "Closed"),
+            "{event:?} after the end: {told}"
+        );
         match event {
             Event::Started { pid, .. } => {
                 assert_eq!(*pid, seen.pid, "{told}");
@@ -150,14 +176,19 @@ impl Watch {
                 assert_eq!(seen.verdict, None, "two verdicts: {told}");
                 seen.verdict = Some((turn, drain.verdict));
                 let fits = match drain.ended_by {
-                    Some(EndedBy::Eof) => drain.verdict == Verdict::Drained && drain.open.is_empty(),
+                    Some(EndedBy::Eof) => {
+                        drain.verdict == Verdict::Drained && drain.open.is_empty()
+                    }
                     Some(EndedBy::Idle) => drain.waited >= idle && !drain.open.is_empty(),
                     Some(EndedBy::Limit) => drain.waited >= limit && !drain.open.is_empty(),
                     Some(EndedBy::Stop | EndedBy::Deadline) => !drain.open.is_empty(),
                     None => drain.verdict == Verdict::Unfinished,
                 };
                 assert!(fits, "{drain:?}: {told}");
-                assert!(seen.exited.is_some() || drain.verdict == Verdict::Unfinished, "a verdict before the exit: {told}");
+                assert!(
+                    seen.exited.is_some() || drain.verdict == Verdict::Unfinished,
+                    "a verdict before the exit: {told}"
+                );
                 let to = match drain.verdict {
                     Verdict::Drained => "Drained",
                     Verdict::DrainTimedOut => "DrainTimedOut",
@@ -167,7 +198,10 @@ impl Watch {
             }
             Event::BackgroundWait { survivors, .. } => {
                 seen.waits += 1;
-                assert!(seen.waits == 1 && !survivors.is_empty() && seen.settled.is_none(), "{event:?}: {told}");
+                assert!(
+                    seen.waits == 1 && !survivors.is_empty() && seen.settled.is_none(),
+                    "{event:?}: {told}"
+                );
             }
             Event::Settled { settled, .. } => {
                 seen.settled = Some(settled.state);
@@ -180,16 +214,25 @@ impl Watch {
                 self.walk(generation, "Closed");
                 return Some((generation, (**report).clone()));
             }
-            Event::Output { bytes, late, .. } => assert!(!bytes.is_empty() && (!late || seen.verdict.is_some()), "{event:?}: {told}"),
+            Event::Output { bytes, late, .. } => assert!(
+                !bytes.is_empty() && (!late || seen.verdict.is_some()),
+                "{event:?}: {told}"
+            ),
         }
         None
     }
 
-    /// A turn begins. What calls between the turns have brought is told first: a stop asks the leader, and may be what sees its exit.
+    /// A turn begins. What calls between the turns have brought is told first: a stop asks the
+    /// leader, and may be what sees its exit.
     pub fn before(&mut self, reactor: &mut Reactor<Sim>) {
         self.events(reactor);
         let sim = reactor.kernel_mut();
-        let ended = |pipe: &PipeId| sim.world().pipes().find(|(id, _)| id == pipe).is_none_or(|(_, pipe)| pipe.no_writer());
+        let ended = |pipe: &PipeId| {
+            sim.world()
+                .pipes()
+                .find(|(id, _)| id == pipe)
+                .is_none_or(|(_, pipe)| pipe.no_writer())
+        };
         for seen in self.all.values_mut() {
             seen.ended = seen.pipes.iter().flatten().all(ended);
         }
@@ -200,29 +243,53 @@ impl Watch {
         let (turn, told) = (self.turn, self.told.clone());
         self.turn += 1;
         let sim = reactor.kernel_mut();
-        for seen in self.all.values_mut().filter(|s| !matches!(s.state, "Gone" | "Closed")) {
+        for seen in self
+            .all
+            .values_mut()
+            .filter(|s| !matches!(s.state, "Gone" | "Closed"))
+        {
             if let Some((at, true)) = seen.exited
                 && at == turn
             {
-                assert_eq!(seen.verdict, Some((turn, Verdict::Drained)), "end of file was there at the exit: {seen:?} {told}");
+                assert_eq!(
+                    seen.verdict,
+                    Some((turn, Verdict::Drained)),
+                    "end of file was there at the exit: {seen:?} {told}"
+                );
             }
             // Who may still write has a reader, up to the settling.
-            for id in seen.pipes.iter().flatten().filter(|_| seen.settled.is_none() && seen.state != "Failed") {
+            for id in seen
+                .pipes
+                .iter()
+                .flatten()
+                .filter(|_| seen.settled.is_none() && seen.state != "Failed")
+            {
                 let open = sim
                     .world()
                     .pipes()
                     .find(|(other, _)| other == id)
                     .is_none_or(|(_, p)| p.no_writer() || matches!(p.host, HostEnd::Open(_)));
-                assert!(open, "a read end that was closed too early: {seen:?} {told}");
+                assert!(
+                    open,
+                    "a read end that was closed too early: {seen:?} {told}"
+                );
             }
         }
     }
 
-    fn closed(&self, sim: &Sim, generation: Generation, report: &Report, kept: &[Option<Captured>; 2]) {
+    fn closed(
+        &self,
+        sim: &Sim,
+        generation: Generation,
+        report: &Report,
+        kept: &[Option<Captured>; 2],
+    ) {
         let seen = &self.all[&generation];
         let told = format!("{}\n{seen:?}\n{report:#?}", self.told);
         for (place, stream) in [&report.stdout, &report.stderr].into_iter().enumerate() {
-            let (Some(stream), Some(pipe)) = (stream, seen.pipes[place]) else { continue };
+            let (Some(stream), Some(pipe)) = (stream, seen.pipes[place]) else {
+                continue;
+            };
             let sum = |read: bool| -> u64 {
                 let of = |what: &Happened| match what {
                     Happened::Wrote(_, id, n) if !read && *id == pipe => *n as u64,
@@ -233,39 +300,89 @@ impl Watch {
             };
             assert_eq!(stream.bytes, sum(true), "bytes read and counted: {told}");
             if stream.end == Some(StreamEnd::Eof) {
-                assert_eq!(stream.bytes, sum(false), "end of file, and bytes that nobody read: {told}");
+                assert_eq!(
+                    stream.bytes,
+                    sum(false),
+                    "end of file, and bytes that nobody read: {told}"
+                );
             }
-            assert_eq!(stream.end.is_some(), report.error.is_none() || stream.end.is_some(), "{told}");
+            assert_eq!(
+                stream.end.is_some(),
+                report.error.is_none() || stream.end.is_some(),
+                "{told}"
+            );
             if let Some(kept) = &kept[place] {
-                assert_eq!(kept.len() + kept.dropped(), stream.bytes, "kept and dropped: {told}");
+                assert_eq!(
+                    kept.len() + kept.dropped(),
+                    stream.bytes,
+                    "kept and dropped: {told}"
+                );
             }
         }
         if let (Some(stdout), Some(_)) = (report.stdout, report.exit) {
-            assert!(stdout.bytes - stdout.late >= seen.leader_wrote, "the leader's bytes came before the verdict: {told}");
+            assert!(
+                stdout.bytes - stdout.late >= seen.leader_wrote,
+                "the leader's bytes came before the verdict: {told}"
+            );
         }
         self.outcome(seen, report, &told);
-        let ours = |p: &&Process| (seen.sight == Sight::Family || p.pgid == seen.pid) && p.family == seen.birth && !p.is_zombie();
-        let left: Vec<u32> = sim.world().processes().filter(ours).map(|p| p.pid).collect();
-        let signalled = sim.log().iter().any(|entry| matches!(entry.what, Happened::Signalled(pid, _) if pid >= seen.pid));
+        let ours = |p: &&Process| {
+            (seen.sight == Sight::Family || p.pgid == seen.pid)
+                && p.family == seen.birth
+                && !p.is_zombie()
+        };
+        let left: Vec<u32> = sim
+            .world()
+            .processes()
+            .filter(ours)
+            .map(|p| p.pid)
+            .collect();
+        let signalled = sim
+            .log()
+            .iter()
+            .any(|entry| matches!(entry.what, Happened::Signalled(pid, _) if pid >= seen.pid));
         match report.background.as_ref().map(|b| b.state) {
-            Some(SettledAs::None | SettledAs::Finished) => assert!(left.is_empty(), "{left:?} are left: {told}"),
-            Some(SettledAs::Terminated) => assert!(left.is_empty() && signalled, "{left:?} are left: {told}"),
-            Some(SettledAs::Reported | SettledAs::Kept | SettledAs::Disabled) => panic!("not by this policy: {told}"),
+            Some(SettledAs::None | SettledAs::Finished) => {
+                assert!(left.is_empty(), "{left:?} are left: {told}")
+            }
+            Some(SettledAs::Terminated) => {
+                assert!(left.is_empty() && signalled, "{left:?} are left: {told}")
+            }
+            Some(SettledAs::Reported | SettledAs::Kept | SettledAs::Disabled) => {
+                panic!("not by this policy: {told}")
+            }
             Some(SettledAs::Stuck) | None => {}
         }
     }
 
     fn outcome(&self, seen: &Seen, report: &Report, told: &str) {
         if report.error.is_some() {
-            assert!(report.exit.is_none() && report.outcome.is_none() && seen.verdict.is_none(), "{told}");
+            assert!(
+                report.exit.is_none() && report.outcome.is_none() && seen.verdict.is_none(),
+                "{told}"
+            );
             return;
         }
-        let stolen = report.exit.is_some_and(|exit| exit.code.is_none() && exit.signal.is_none());
+        let stolen = report
+            .exit
+            .is_some_and(|exit| exit.code.is_none() && exit.signal.is_none());
         if seen.by_itself && !stolen {
-            assert_eq!(report.exit.and_then(|exit| exit.code), Some(seen.code), "{told}");
-            // Who was dead already was not stopped. (An end in the same moment as the bound is its own end too.)
-            let expected = if seen.code == 0 { Outcome::Succeeded } else { Outcome::Failed };
-            let resisted = report.stop.as_ref().is_some_and(|_| report.outcome == Some(Outcome::Stopped));
+            assert_eq!(
+                report.exit.and_then(|exit| exit.code),
+                Some(seen.code),
+                "{told}"
+            );
+            // Who was dead already was not stopped. (An end in the same moment as the bound is its
+            // own end too.)
+            let expected = if seen.code == 0 {
+                Outcome::Succeeded
+            } else {
+                Outcome::Failed
+            };
+            let resisted = report
+                .stop
+                .as_ref()
+                .is_some_and(|_| report.outcome == Some(Outcome::Stopped));
             assert!(report.outcome == Some(expected) && !resisted, "{told}");
         }
         if report.exit.is_some() {
@@ -279,20 +396,39 @@ impl Watch {
         for seen in self.all.values() {
             assert!(matches!(seen.state, "Closed" | "Gone"), "{seen:?}: {told}");
         }
-        let let_go: Vec<u32> = self.all.values().filter(|s| s.state == "Gone").map(|s| s.pid).collect();
+        let let_go: Vec<u32> = self
+            .all
+            .values()
+            .filter(|s| s.state == "Gone")
+            .map(|s| s.pid)
+            .collect();
         assert_eq!(reactor.next_deadline(), None, "a timer is armed: {told}");
         assert!(!reactor.has_events() && !reactor.is_busy(), "{told}");
         let sim = reactor.kernel_mut();
         assert_eq!(sim.violations(), [], "{told}");
         assert_eq!(sim.generations(), 0, "{told}");
         assert_eq!(sim.world().cgroups().count(), 0, "cgroups are left: {told}");
-        let children: Vec<u32> = sim.world().processes().filter(|p| p.ppid == HOST && !let_go.contains(&p.pid)).map(|p| p.pid).collect();
+        let children: Vec<u32> = sim
+            .world()
+            .processes()
+            .filter(|p| p.ppid == HOST && !let_go.contains(&p.pid))
+            .map(|p| p.pid)
+            .collect();
         assert!(children.is_empty(), "{children:?} were not reaped: {told}");
-        let open: Vec<PipeId> = sim.world().pipes().filter(|(_, p)| p.host != HostEnd::Closed).map(|(id, _)| id).collect();
+        let open: Vec<PipeId> = sim
+            .world()
+            .pipes()
+            .filter(|(_, p)| p.host != HostEnd::Closed)
+            .map(|(id, _)| id)
+            .collect();
         assert!(open.is_empty(), "{open:?} are open: {told}");
         let two = self.all.values().filter(|s| s.code == 0);
         for seen in two {
-            assert!(matches!(seen.verdict, Some((_, Verdict::Drained))) && seen.settled == Some(SettledAs::None), "{seen:?}: {told}");
+            assert!(
+                matches!(seen.verdict, Some((_, Verdict::Drained)))
+                    && seen.settled == Some(SettledAs::None),
+                "{seen:?}: {told}"
+            );
         }
         self.walked
     }

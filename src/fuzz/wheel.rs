@@ -6,11 +6,13 @@ use crate::time::Ns;
 use crate::wheel::{TimerId, Wheel};
 use std::collections::BTreeMap;
 
-/// By name: the wheel's name for it, and the tick at which it is due. What had passed when it was armed is due at once.
+/// By name: the wheel's name for it, and the tick at which it is due. What had passed when it was
+/// armed is due at once.
 type Armed = BTreeMap<u64, (TimerId, u64)>;
 
-/// Arms, cancels (what is armed and what is not any more), and lets time pass: nothing early, nothing more than a tick late, in the
-/// order of ticks, each once, and the next deadline never behind the earliest.
+/// Arms, cancels (what is armed and what is not any more), and lets time pass: nothing early,
+/// nothing more than a tick late, in the order of ticks, each once, and the next deadline never
+/// behind the earliest.
 pub fn wheel(input: &[u8]) {
     let mut from = Bytes(input);
     let mut wheel = Wheel::new();
@@ -22,21 +24,34 @@ pub fn wheel(input: &[u8]) {
         match from.below(4) {
             0 | 1 => {
                 let far = from.byte() % 64;
-                let at = now.saturating_add(from.number() >> far).saturating_sub(u64::from(from.byte()) << TICK_BITS);
+                let at = now
+                    .saturating_add(from.number() >> far)
+                    .saturating_sub(u64::from(from.byte()) << TICK_BITS);
                 let due = tick_of(at).max(here);
                 armed.insert(name, (wheel.arm(Ns(at), name), due));
                 name += 1;
             }
             2 => {
                 let place = usize::from(from.byte());
-                let some = armed.iter().nth(place % armed.len().max(1)).map(|(name, (id, _))| (*name, *id));
+                let some = armed
+                    .iter()
+                    .nth(place % armed.len().max(1))
+                    .map(|(name, (id, _))| (*name, *id));
                 if let Some((name, id)) = some {
                     armed.remove(&name);
-                    assert_eq!(wheel.cancel(id), Some(name), "an armed timer is taken out once");
+                    assert_eq!(
+                        wheel.cancel(id),
+                        Some(name),
+                        "an armed timer is taken out once"
+                    );
                     gone.push(id);
                 }
                 if let Some(id) = gone.get(place % gone.len().max(1)) {
-                    assert_eq!(wheel.cancel(*id), None, "a name that is used up does nothing");
+                    assert_eq!(
+                        wheel.cancel(*id),
+                        None,
+                        "a name that is used up does nothing"
+                    );
                 }
             }
             _ => {
@@ -58,23 +73,37 @@ fn expire(wheel: &mut Wheel<u64>, now: Ns, armed: &mut Armed, gone: &mut Vec<Tim
     let here = now.0 >> TICK_BITS;
     let mut last = 0;
     while let Some(name) = wheel.expire(now) {
-        let Some((id, due)) = armed.remove(&name) else { panic!("{name} has expired twice, or was cancelled") };
+        let Some((id, due)) = armed.remove(&name) else {
+            panic!("{name} has expired twice, or was cancelled")
+        };
         assert!(due <= here, "early");
         assert!(last <= due, "out of order");
         last = due;
         gone.push(id);
     }
-    assert!(armed.values().all(|(_, due)| *due > here), "more than a tick late");
+    assert!(
+        armed.values().all(|(_, due)| *due > here),
+        "more than a tick late"
+    );
     let next = wheel.next_deadline();
-    assert!(next.is_none_or(|at| at > now || now == Ns::MAX), "a sleep that ends before it begins: {next:?} at {now:?}");
+    assert!(
+        next.is_none_or(|at| at > now || now == Ns::MAX),
+        "a sleep that ends before it begins: {next:?} at {now:?}"
+    );
 }
 
 fn check(wheel: &Wheel<u64>, armed: &Armed) {
-    assert_eq!((wheel.len(), wheel.is_empty()), (armed.len(), armed.is_empty()));
+    assert_eq!(
+        (wheel.len(), wheel.is_empty()),
+        (armed.len(), armed.is_empty())
+    );
     let earliest = armed.values().map(|(_, due)| *due).min();
     let next = wheel.next_deadline();
     assert_eq!(next.is_some(), earliest.is_some());
     if let (Some(next), Some(earliest)) = (next, earliest) {
-        assert!(next == Ns::MAX || next.0 >> TICK_BITS <= earliest, "a sleep that is too long");
+        assert!(
+            next == Ns::MAX || next.0 >> TICK_BITS <= earliest,
+            "a sleep that is too long"
+        );
     }
 }

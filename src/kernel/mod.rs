@@ -1,11 +1,13 @@
 //! The kernel contract: what the reactor may ask of a kernel, and what each answer promises.
 //!
-//! > **A notice says that something may be done. Doing it is a call that has ended when it returns. Nothing but a spawn
+//! > **A notice says that something may be done. Doing it is a call that has ended when it returns.
+//! > Nothing but a spawn
 //! > and a watch outlives its call, and a watch owns no memory.**
 //!
-//! Descriptors live in the kernel object, in a table keyed by slot; the reactor knows tokens only. Notices are hints, the
-//! facts come from the calls. A stale token (its sequence is not the one in the table) does nothing anywhere.
-//! `tests/contract.rs` has a test per promise and runs it on every kernel.
+//! Descriptors live in the kernel object, in a table keyed by slot; the reactor knows tokens only.
+//! Notices are hints, the facts come from the calls. A stale token (its sequence is not the one in
+//! the table) does nothing anywhere. `tests/contract.rs` has a test per promise and runs it on
+//! every kernel.
 
 pub mod linux;
 mod notice;
@@ -52,7 +54,8 @@ pub enum Got {
     Data {
         /// How many, at least 1.
         n: usize,
-        /// More may be there, and no notice is owed. Not hot: the next byte, end of file or error makes a notice.
+        /// More may be there, and no notice is owed. Not hot: the next byte, end of file or error
+        /// makes a notice.
         hot: bool,
     },
     /// Nothing there; a notice is owed.
@@ -77,7 +80,8 @@ pub enum Until {
     At(Ns),
     /// For as long as nothing happens.
     Forever,
-    /// Until the outcome of this spawn is known (or this time): looks at nothing else and takes no notices.
+    /// Until the outcome of this spawn is known (or this time): looks at nothing else and takes no
+    /// notices.
     Outcome(Token, Option<Ns>),
 }
 
@@ -96,7 +100,8 @@ pub enum MemberWatch {
 pub struct Caps {
     /// The poll set in use.
     pub backend: Backend,
-    /// Why this one: `"epoll was asked for"`, `"io_uring refused: Operation not permitted (EPERM)"`.
+    /// Why this one: `"epoll was asked for"`, `"io_uring refused: Operation not permitted
+    /// (EPERM)"`.
     pub backend_why: String,
     /// How exits are learnt.
     pub exit: ExitSource,
@@ -143,7 +148,8 @@ impl Caps {
     }
 }
 
-/// A child that exists, and leads a group of its own. Whether it executes its program is told by [`Kernel::outcome`].
+/// A child that exists, and leads a group of its own. Whether it executes its program is told by
+/// [`Kernel::outcome`].
 #[derive(Debug)]
 pub struct Born<Raw> {
     /// Its process id, and its group's.
@@ -165,7 +171,8 @@ pub struct Born<Raw> {
 pub enum SpawnOutcome {
     /// exec has succeeded (or the child was killed before it: its exit says the rest).
     Started,
-    /// A step failed. The child has ended or is about to: an `Exit` notice follows, and it is collected like any other.
+    /// A step failed. The child has ended or is about to: an `Exit` notice follows, and it is
+    /// collected like any other.
     Failed(SpawnError),
     /// Not known yet.
     NotYet,
@@ -219,15 +226,19 @@ pub struct Usage {
     pub user: Duration,
     /// CPU time in the kernel.
     pub system: Duration,
-    /// Peak resident memory in KiB; `None` unless it is above the host's own peak at the spawn, since the kernel folds
-    /// the spawner's peak into the child's at exec.
+    /// Peak resident memory in KiB; `None` unless it is above the host's own peak at the spawn,
+    /// since the kernel folds the spawner's peak into the child's at exec.
     pub max_rss_kib: Option<u64>,
 }
 
 impl Usage {
     /// Puts one together.
     pub fn new(user: Duration, system: Duration, max_rss_kib: Option<u64>) -> Usage {
-        Usage { user, system, max_rss_kib }
+        Usage {
+            user,
+            system,
+            max_rss_kib,
+        }
     }
 }
 
@@ -279,7 +290,8 @@ pub enum Probe {
     Cannot,
 }
 
-/// A process found in a group: who it is, and what makes it certain that a number still means the same process.
+/// A process found in a group: who it is, and what makes it certain that a number still means the
+/// same process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
     /// What is told of it.
@@ -288,8 +300,8 @@ pub struct Member {
     pub start: u64,
 }
 
-/// One look through /proc (or `cgroup.procs`) that serves every generation that waits for one. The kernel object keeps
-/// the place in the middle; a new `id` begins a new look.
+/// One look through /proc (or `cgroup.procs`) that serves every generation that waits for one. The
+/// kernel object keeps the place in the middle; a new `id` begins a new look.
 #[derive(Debug, Default)]
 pub struct Scan {
     /// Which look this is.
@@ -302,8 +314,8 @@ pub struct Scan {
     pub budget: usize,
     /// What this slice found. Emptied by the caller.
     pub found: Vec<Found>,
-    /// Generations of which members may have been missed, though not of the others: somebody's environment could not be read just now.
-    /// Emptied by the caller.
+    /// Generations of which members may have been missed, though not of the others: somebody's
+    /// environment could not be read just now. Emptied by the caller.
     pub doubtful: Vec<Token>,
 }
 
@@ -312,7 +324,8 @@ pub struct Scan {
 pub enum Found {
     /// A living member of this generation's group (a zombie with one thread is not).
     Member(Token, Member),
-    /// A holder of an open captured stream of this generation, the leader excepted. Once per process.
+    /// A holder of an open captured stream of this generation, the leader excepted. Once per
+    /// process.
     Holder(Token, Holder),
 }
 
@@ -323,7 +336,8 @@ pub enum ScanStep {
     More,
     /// One pass over all processes has ended.
     Done {
-        /// No member can have been refused or missed, but of those generations that are [`Scan::doubtful`].
+        /// No member can have been refused or missed, but of those generations that are
+        /// [`Scan::doubtful`].
         members: bool,
         /// No holder can have been refused or missed.
         holders: bool,
@@ -337,8 +351,8 @@ pub enum Release {
     Close,
     /// Process and pipes go to the host.
     HandOver,
-    /// A leader that never ended, or pipes of kept work, stay with the kernel object: it reaps the one, and reads the
-    /// others and throws away, without ever telling the reactor.
+    /// A leader that never ended, or pipes of kept work, stay with the kernel object: it reaps the
+    /// one, and reads the others and throws away, without ever telling the reactor.
     Linger,
 }
 
@@ -359,7 +373,13 @@ pub struct Released<Raw> {
 
 impl<Raw> Default for Released<Raw> {
     fn default() -> Self {
-        Released { pid: 0, pidfd: None, stdin: None, stdout: None, stderr: None }
+        Released {
+            pid: 0,
+            pidfd: None,
+            stdin: None,
+            stdout: None,
+            stderr: None,
+        }
     }
 }
 
@@ -371,8 +391,8 @@ pub enum Orphans {
     Leave,
     /// This process inherits them; those that are found to be members are reaped when they end.
     Inherit,
-    /// The same, and all children that this process has, or is given, belong to the loop: they are reaped, whoever they are, and
-    /// count as members of what is contained by a cookie.
+    /// The same, and all children that this process has, or is given, belong to the loop: they are
+    /// reaped, whoever they are, and count as members of what is contained by a cookie.
     Adopt,
 }
 
@@ -382,7 +402,8 @@ pub trait Wake {
     fn wake(&self);
 }
 
-/// The questions a reactor may ask. Sealed: the kernels are `Linux` and, with the feature `sim`, `Sim`.
+/// The questions a reactor may ask. Sealed: the kernels are `Linux` and, with the feature `sim`,
+/// `Sim`.
 ///
 /// No policy, no state machine, no time limit of its own, no log line above DEBUG.
 pub trait Kernel: sealed::Sealed {
@@ -400,58 +421,65 @@ pub trait Kernel: sealed::Sealed {
     /// The instant at which [`Kernel::now`] was zero.
     fn origin(&self) -> Instant;
 
-    /// A number that tells this kernel object from others of the process: keys of another loop are found out by it.
-    /// Another number in a forked copy of the process.
+    /// A number that tells this kernel object from others of the process: keys of another loop are
+    /// found out by it. Another number in a forked copy of the process.
     fn tag(&self) -> u32;
 
-    /// When the kernel object itself wants a wait to end, whatever the reactor waits for: the SIGCHLD way's look of its own, a
-    /// look at spawns that are under way.
+    /// When the kernel object itself wants a wait to end, whatever the reactor waits for: the
+    /// SIGCHLD way's look of its own, a look at spawns that are under way.
     fn deadline(&self) -> Option<Ns>;
 
-    /// This process is a forked copy of the one that made the kernel object: everything is refused, nothing here is its own.
+    /// This process is a forked copy of the one that made the kernel object: everything is refused,
+    /// nothing here is its own.
     fn is_copy(&self) -> bool {
         false
     }
 
     /// Starts a child. Returns once the process exists, not once it has executed its program.
     ///
-    /// Either `Ok`: the child leads a group of its own already (parent and child both call setpgid), every pipe end has an
-    /// owner, everything is watched, and exactly one `Outcome` becomes known. Or `Err`, and nothing is left: no process,
-    /// descriptor, watch, stack or table entry. `generation` is its token with [`What::Spawn`](crate::token::What::Spawn).
-    fn spawn(&mut self, plan: &Arc<Plan>, generation: Token) -> Result<Born<Self::Raw>, SpawnError>;
+    /// Either `Ok`: the child leads a group of its own already (parent and child both call
+    /// setpgid), every pipe end has an owner, everything is watched, and exactly one `Outcome`
+    /// becomes known. Or `Err`, and nothing is left: no process, descriptor, watch, stack or
+    /// table entry. `generation` is its token with [`What::Spawn`](crate::token::What::Spawn).
+    fn spawn(&mut self, plan: &Arc<Plan>, generation: Token)
+    -> Result<Born<Self::Raw>, SpawnError>;
 
-    /// How the spawn went. The kernel gives `Outcome` before `Exit` and before any byte of the same generation.
+    /// How the spawn went. The kernel gives `Outcome` before `Exit` and before any byte of the same
+    /// generation.
     fn outcome(&mut self, generation: Token) -> SpawnOutcome;
 
-    /// Sleeps until something may be done, `until` has come, or a signal interrupts. Fills `out` (cleared first), in
-    /// the order of [`Notice::rank`].
+    /// Sleeps until something may be done, `until` has come, or a signal interrupts. Fills `out`
+    /// (cleared first), in the order of [`Notice::rank`].
     ///
-    /// Peek never sleeps. At(t) returns at t or later when nothing happens, at most 1 ms and scheduling late. EINTR is `Ok`
-    /// with nothing. Notices that did not fit are given by the next wait (`out.more`).
+    /// Peek never sleeps. At(t) returns at t or later when nothing happens, at most 1 ms and
+    /// scheduling late. EINTR is `Ok` with nothing. Notices that did not fit are given by the
+    /// next wait (`out.more`).
     fn wait(&mut self, until: Until, out: &mut Notices) -> Result<(), WaitError>;
 
-    /// Reads each stream of the batch once, without blocking, at most the room given. EINTR is retried.
+    /// Reads each stream of the batch once, without blocking, at most the room given. EINTR is
+    /// retried.
     ///
-    /// After the leader was collected as ended, every byte it wrote, and the end of file if nobody else holds the pipe,
-    /// is there for the next read.
+    /// After the leader was collected as ended, every byte it wrote, and the end of file if nobody
+    /// else holds the pipe, is there for the next read.
     fn read(&mut self, batch: &mut Batch);
 
     /// Writes to a fed stdin without blocking. EPIPE never becomes a signal in the host.
     fn write(&mut self, stdin: Token, bytes: &[u8]) -> Wrote;
 
-    /// Ends a stream, a member watch or the exit watch: watch first, then descriptor. Idempotent. When it returns, a closed
-    /// read end is closed for the writer too (EPIPE).
+    /// Ends a stream, a member watch or the exit watch: watch first, then descriptor. Idempotent.
+    /// When it returns, a closed read end is closed for the writer too (EPIPE).
     fn close(&mut self, what: Token);
 
     /// Asks whether the leader has ended. Only this child is asked for, by pidfd or pid.
     fn collect(&mut self, generation: Token, keep: Keep) -> Collected;
 
-    /// Signals the whole group, through ways that are certain to reach nobody else: the leader's pidfd with the group flag;
-    /// the group's number while the leader is not reaped; the pidfds of verified members.
+    /// Signals the whole group, through ways that are certain to reach nobody else: the leader's
+    /// pidfd with the group flag; the group's number while the leader is not reaped; the pidfds
+    /// of verified members.
     fn signal(&mut self, generation: Token, signal: Signal) -> Signalled;
 
-    /// Signals those members outside the group who were found by a scan and have not been reached by [`Kernel::signal`]: where the
-    /// containment sees them (a cookie). Nobody else has any.
+    /// Signals those members outside the group who were found by a scan and have not been reached
+    /// by [`Kernel::signal`]: where the containment sees them (a cookie). Nobody else has any.
     fn signal_outside(&mut self, generation: Token, signal: Signal) -> Signalled {
         let _ = (generation, signal);
         Signalled::Empty
@@ -466,15 +494,17 @@ pub trait Kernel: sealed::Sealed {
     /// One slice of a scan, at most `scan.budget` processes. What it found is in `scan.found`.
     fn scan(&mut self, scan: &mut Scan) -> ScanStep;
 
-    /// From now on a [`Notice::MemberGone`] with `token` comes when this member ends. `token` is the generation's with
-    /// [`What::Member`](crate::token::What::Member). EMFILE and a missing pidfd_open are answers; ESRCH means that it has ended already.
+    /// From now on a [`Notice::MemberGone`] with `token` comes when this member ends. `token` is
+    /// the generation's with [`What::Member`](crate::token::What::Member). EMFILE and a missing
+    /// pidfd_open are answers; ESRCH means that it has ended already.
     fn watch(&mut self, member: &Member, token: Token) -> Result<(), Errno>;
 
     /// The generation is over for the reactor.
     fn release(&mut self, generation: Token, how: Release) -> Released<Self::Raw>;
 
-    /// Closes what was put aside: pipes at their end and the pidfds of the reaped, which nobody but the host's own table of
-    /// descriptors can tell from closed ones. [`Kernel::wait`] does it, too.
+    /// Closes what was put aside: pipes at their end and the pidfds of the reaped, which nobody but
+    /// the host's own table of descriptors can tell from closed ones. [`Kernel::wait`] does it,
+    /// too.
     fn tidy(&mut self) {}
 
     /// For foreign loops that watch the descriptor alone: makes it readable at `at`.

@@ -23,7 +23,8 @@ pub enum Notice {
 }
 
 impl Notice {
-    /// Its place in the order in which notices are served: outcomes, exits, members, cgroups, stdin, bytes, wake-ups.
+    /// Its place in the order in which notices are served: outcomes, exits, members, cgroups,
+    /// stdin, bytes, wake-ups.
     pub const fn rank(self) -> usize {
         match self {
             Notice::Outcome(_) => 0,
@@ -37,7 +38,8 @@ impl Notice {
     }
 }
 
-/// Filled by [`Kernel::wait`](crate::kernel::Kernel::wait); a fixed capacity of [`limits::NOTICES`], never grows.
+/// Filled by [`Kernel::wait`](crate::kernel::Kernel::wait); a fixed capacity of
+/// [`limits::NOTICES`], never grows.
 #[derive(Debug, Default)]
 pub struct Notices {
     list: Vec<Notice>,
@@ -48,7 +50,10 @@ pub struct Notices {
 impl Notices {
     /// An empty list with its whole capacity.
     pub fn new() -> Notices {
-        Notices { list: Vec::with_capacity(limits::NOTICES), more: false }
+        Notices {
+            list: Vec::with_capacity(limits::NOTICES),
+            more: false,
+        }
     }
 
     /// Adds one; `false` (and `more` set) when the list is full.
@@ -63,8 +68,9 @@ impl Notices {
 
     /// Puts them in the order of [`Notice::rank`], stable within a rank. Allocates nothing.
     pub fn sort(&mut self) {
-        // `sort_by_key` may allocate; an unstable sort by (rank, place) cannot tell equal ranks apart, and need not:
-        // notices are hints, and within a rank their order carries no meaning.
+        // `sort_by_key` may allocate; an unstable sort by (rank, place) cannot tell equal ranks
+        // apart, and need not: notices are hints, and within a rank their order carries no
+        // meaning.
         self.list.sort_unstable_by_key(|n| n.rank());
     }
 

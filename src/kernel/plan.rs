@@ -29,7 +29,8 @@ pub enum StdinPlan {
 /// What becomes of the child's descriptor 1 or 2.
 #[derive(Clone, Debug)]
 pub enum OutputPlan {
-    /// A pipe (or socket) that the loop reads; `pipe` is the capacity to ask for in bytes (F_SETPIPE_SZ; a refusal is no error).
+    /// A pipe (or socket) that the loop reads; `pipe` is the capacity to ask for in bytes
+    /// (F_SETPIPE_SZ; a refusal is no error).
     Capture {
         /// Capacity to ask for, of a pipe.
         pipe: Option<u32>,
@@ -50,7 +51,10 @@ pub enum OutputPlan {
 
 impl OutputPlan {
     /// Captured, nothing else said.
-    pub const CAPTURED: OutputPlan = OutputPlan::Capture { pipe: None, through: Through::Pipe };
+    pub const CAPTURED: OutputPlan = OutputPlan::Capture {
+        pipe: None,
+        through: Through::Pipe,
+    };
 }
 
 /// What a captured stream comes through.
@@ -60,19 +64,24 @@ pub enum Through {
     /// A pipe, as programs expect it.
     #[default]
     Pipe,
-    /// A pair of connected stream sockets (socketpair(2), unix(7)), the loop's shut for writing. With writes of 64 KiB it is faster than
-    /// a pipe of 64 KiB, 1.4 to 2.5 times for one child, at two thirds of the CPU; **with writes of 4 KiB it is slower**, at half as much
+    /// A pair of connected stream sockets (socketpair(2), unix(7)), the loop's shut for writing.
+    /// With writes of 64 KiB it is faster than a pipe of 64 KiB, 1.4 to 2.5 times for one
+    /// child, at two thirds of the CPU; **with writes of 4 KiB it is slower**, at half as much
     /// CPU again (`cargo bench --bench options`). The price is that the child's stream is a socket:
     ///
-    /// * Opening it anew by name fails: `echo x >/dev/stderr`, or `/proc/self/fd/2`, gets ENXIO. Shell scripts do that.
-    /// * Every holder could also read it, where it finds end of file; `shutdown(fd, SHUT_WR)` in one process ends it for all.
-    /// * Programs that look at what they write to (fstat(2)) see a socket; splice(2) and tee(2) between pipes do not apply,
-    ///   F_GETPIPE_SZ gets EBADF. As with a pipe it is no terminal. Who writes when the loop has closed its end gets EPIPE and SIGPIPE;
-    ///   but who sleeps in a write at that moment gets EPIPE without the signal.
-    /// * It holds what the send buffer allows (/proc/sys/net/core/wmem_default, 208 KiB), headers included: many small writes fill
-    ///   it sooner than they would a pipe. [`Capture::pipe`](crate::Capture::pipe) means nothing here.
-    /// * Holders are named as those of a pipe are; who has it only inside a message on its way to another process (SCM_RIGHTS) is
-    ///   seen in neither.
+    /// * Opening it anew by name fails: `echo x >/dev/stderr`, or `/proc/self/fd/2`, gets ENXIO.
+    ///   Shell scripts do that.
+    /// * Every holder could also read it, where it finds end of file; `shutdown(fd, SHUT_WR)` in
+    ///   one process ends it for all.
+    /// * Programs that look at what they write to (fstat(2)) see a socket; splice(2) and tee(2)
+    ///   between pipes do not apply, F_GETPIPE_SZ gets EBADF. As with a pipe it is no terminal. Who
+    ///   writes when the loop has closed its end gets EPIPE and SIGPIPE; but who sleeps in a write
+    ///   at that moment gets EPIPE without the signal.
+    /// * It holds what the send buffer allows (/proc/sys/net/core/wmem_default, 208 KiB), headers
+    ///   included: many small writes fill it sooner than they would a pipe.
+    ///   [`Capture::pipe`](crate::Capture::pipe) means nothing here.
+    /// * Holders are named as those of a pipe are; who has it only inside a message on its way to
+    ///   another process (SCM_RIGHTS) is seen in neither.
     Socket,
 }
 
@@ -85,8 +94,8 @@ pub struct UserPlan {
     pub gid: Option<u32>,
 }
 
-/// What can see the processes of a command, and so reach those that have left its process group (`setsid`, a daemon's double
-/// fork).
+/// What can see the processes of a command, and so reach those that have left its process group
+/// (`setsid`, a daemon's double fork).
 ///
 /// ```
 /// use lastwords::{CgroupOptions, Command, Containment};
@@ -96,20 +105,24 @@ pub struct UserPlan {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Containment {
-    /// The process group alone: one system call asks whether it is empty. **A process that has left the group is not seen**, unless
-    /// it holds a captured pipe.
+    /// The process group alone: one system call asks whether it is empty. **A process that has left
+    /// the group is not seen**, unless it holds a captured pipe.
     #[default]
     Group,
-    /// A variable in the environment, whose *name* carries the id of the run (`LASTWORDS_COOKIE_<hex id>=1`), so that nested runs
-    /// do not overwrite each other; searched for in /proc whenever it is asked who is left: a look at all processes instead of one
-    /// system call. Not seen are processes outside the group whose environment may not be read (another user's, or one that has
-    /// made itself undumpable) or was thrown away (`env -i`, programs that write their title over it) before they were first found;
+    /// A variable in the environment, whose *name* carries the id of the run
+    /// (`LASTWORDS_COOKIE_<hex id>=1`), so that nested runs do not overwrite each other;
+    /// searched for in /proc whenever it is asked who is left: a look at all processes instead of
+    /// one system call. Not seen are processes outside the group whose environment may not be
+    /// read (another user's, or one that has made itself undumpable) or was thrown away (`env
+    /// -i`, programs that write their title over it) before they were first found;
     /// [`Builder::adopt_orphans`](crate::Builder::adopt_orphans) finds those as well.
     Cookie,
-    /// A cgroup of its own (cgroup v2): nothing can leave it, its end is told by `cgroup.events`, and `cgroup.kill` ends all of
-    /// it. It is removed at the close; that of work that was left running or let go stays until it is empty, and is removed then
-    /// if the loop still lives (64 of them at most; otherwise it is the host's to remove). The command is born into it (clone3 with
-    /// CLONE_INTO_CGROUP, Linux 5.7; else it enters before exec). If it cannot be had, the spawn fails and says what is missing.
+    /// A cgroup of its own (cgroup v2): nothing can leave it, its end is told by `cgroup.events`,
+    /// and `cgroup.kill` ends all of it. It is removed at the close; that of work that was left
+    /// running or let go stays until it is empty, and is removed then if the loop still lives
+    /// (64 of them at most; otherwise it is the host's to remove). The command is born into it
+    /// (clone3 with CLONE_INTO_CGROUP, Linux 5.7; else it enters before exec). If it cannot be
+    /// had, the spawn fails and says what is missing.
     Cgroup(CgroupOptions),
 }
 
@@ -117,7 +130,8 @@ pub enum Containment {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct CgroupOptions {
-    /// A directory of a cgroup2 file system in which the host may make others. Default: the cgroup that the host itself is in.
+    /// A directory of a cgroup2 file system in which the host may make others. Default: the cgroup
+    /// that the host itself is in.
     pub parent: Option<PathBuf>,
 }
 
@@ -131,7 +145,8 @@ impl CgroupOptions {
 }
 
 /// What is said of a parent that is no place for cgroups.
-pub(crate) const NO_CGROUP2: &str = "it is no directory of a cgroup2 file system, and cgroup v1 does not do";
+pub(crate) const NO_CGROUP2: &str =
+    "it is no directory of a cgroup2 file system, and cgroup v1 does not do";
 const DELEGATE: &str = "have one delegated (Delegate=yes in a systemd unit; systemd-run --user --scope -p Delegate=yes COMMAND; or, \
     as root, make a directory there and chown it and its cgroup.procs), or name another";
 
@@ -173,7 +188,8 @@ pub struct Plan {
     pub stderr: OutputPlan,
     /// Descriptors passed on purpose, with their numbers in the child.
     pub pass: Vec<(Arc<OwnedFd>, RawFd)>,
-    /// Host's descriptors from 3 on that are not close-on-exec are passed on as they are (the command, by default).
+    /// Host's descriptors from 3 on that are not close-on-exec are passed on as they are (the
+    /// command, by default).
     pub inherit_fds: bool,
     /// Signals that are ignored in the child (nohup). All others have their default action.
     pub ignore: Vec<Signal>,
@@ -222,7 +238,9 @@ impl Plan {
 
     /// argv: what it is called, and the arguments.
     pub fn words(&self) -> impl Iterator<Item = &[u8]> {
-        std::iter::once(self.arg0.as_ref().unwrap_or(&self.program)).chain(&self.args).map(|word| word.as_bytes())
+        std::iter::once(self.arg0.as_ref().unwrap_or(&self.program))
+            .chain(&self.args)
+            .map(|word| word.as_bytes())
     }
 }
 

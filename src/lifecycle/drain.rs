@@ -1,6 +1,8 @@
-//! The drain: what is known of the exit and of the streams, and what the cells of the table in `generation.rs` do.
+//! The drain: what is known of the exit and of the streams, and what the cells of the table in
+//! `generation.rs` do.
 //!
-//! What is wanted of it (a stop, a policy) is kept elsewhere; here is what *is*: exit seen, streams open, bytes read.
+//! What is wanted of it (a stop, a policy) is kept elsewhere; here is what *is*: exit seen, streams
+//! open, bytes read.
 
 use super::generation::{Phase, Why};
 use super::policy::{Bound, DrainPolicy};
@@ -91,12 +93,20 @@ impl Drain {
         step.fact(Fact::SpawnFailed);
     }
 
-    /// The first Swept after the exit, with a stream still open. A bound of zero is taken at once as its Due.
+    /// The first Swept after the exit, with a stream still open. A bound of zero is taken at once
+    /// as its Due.
     pub(super) fn begin_bounds(&mut self, step: &mut Step<'_>) {
         self.phase = Phase::Exited;
         let limit = step.policy.drain.limit;
         if step.policy.drain.idle.is_zero() && self.is_idle(step) {
-            self.read_once_more(step, if limit.is_zero() { Why::Both } else { Why::Idle });
+            self.read_once_more(
+                step,
+                if limit.is_zero() {
+                    Why::Both
+                } else {
+                    Why::Idle
+                },
+            );
         } else if limit.is_zero() {
             self.read_once_more(step, Why::Limit);
         } else {
@@ -107,9 +117,11 @@ impl Drain {
         }
     }
 
-    /// Arms the idle bound, unless it is armed or its clock stands. Resuming the stream that holds it arms it.
+    /// Arms the idle bound, unless it is armed or its clock stands. Resuming the stream that holds
+    /// it arms it.
     pub(super) fn run_idle_clock(&mut self, step: &mut Step<'_>) {
-        if let (Bound::After(idle), Some(since)) = (step.policy.drain.idle, self.streams.idle_since())
+        if let (Bound::After(idle), Some(since)) =
+            (step.policy.drain.idle, self.streams.idle_since())
             && self.phase == Phase::Exited
             && !step.armed.has(Timer::DrainIdle)
         {
@@ -117,8 +129,9 @@ impl Drain {
         }
     }
 
-    /// Lazy: bytes only move the clock, and a due timer with newer bytes arms itself again. While a stop is under way its end gives
-    /// the verdict: who is asked to end may be silent until then (spec 1.5).
+    /// Lazy: bytes only move the clock, and a due timer with newer bytes arms itself again. While a
+    /// stop is under way its end gives the verdict: who is asked to end may be silent until
+    /// then (spec 1.5).
     pub(super) fn idle_due(&mut self, step: &mut Step<'_>, stop: &Stop) {
         match (stop.is_in_progress(), self.is_idle(step)) {
             (true, _) => {}
@@ -189,7 +202,11 @@ impl Drain {
                     step.tell(Happening::SpawnFailed);
                 } else {
                     let by_limit = stop.reason() == Some(StopReason::Timeout);
-                    self.outcome = Some(if by_limit { Outcome::TimedOut } else { Outcome::Unknown });
+                    self.outcome = Some(if by_limit {
+                        Outcome::TimedOut
+                    } else {
+                        Outcome::Unknown
+                    });
                 }
                 self.phase = Phase::Unfinished;
                 self.sweep(step);
@@ -268,7 +285,8 @@ impl Drain {
         self.ending().is_some() || matches!(self.phase, Phase::Failed | Phase::Unfinished)
     }
 
-    /// Its part of closing: the verdict is told, or there is none and all was read; and no sweep is under way.
+    /// Its part of closing: the verdict is told, or there is none and all was read; and no sweep is
+    /// under way.
     pub(super) fn is_done(&self) -> bool {
         self.is_over() && !self.sweeping && (self.is_told() || self.ending().is_none())
     }
@@ -280,15 +298,25 @@ impl Drain {
             ended_by,
             policy,
             waited: self.verdict_at.since(self.exit_at).to_duration(),
-            holders: self.found.as_ref().map_or_else(Vec::new, |found| found.list.clone()),
+            holders: self
+                .found
+                .as_ref()
+                .map_or_else(Vec::new, |found| found.list.clone()),
             // Without a verdict nobody was looked for.
-            holders_complete: self.found.as_ref().map_or(verdict == Verdict::Drained, |found| found.complete),
-            open: Stream::ALL.into_iter().filter(|stream| self.left_open[stream.index()]).collect(),
+            holders_complete: self
+                .found
+                .as_ref()
+                .map_or(verdict == Verdict::Drained, |found| found.complete),
+            open: Stream::ALL
+                .into_iter()
+                .filter(|stream| self.left_open[stream.index()])
+                .collect(),
         })
     }
 }
 
-/// A stop or the run limit counts only if it was asked for before the exit: then the ladder has begun by now.
+/// A stop or the run limit counts only if it was asked for before the exit: then the ladder has
+/// begun by now.
 fn outcome(info: &ExitInfo, stop: &Stop) -> Outcome {
     match stop.reason() {
         Some(StopReason::Request | StopReason::Shutdown) => Outcome::Stopped,
@@ -305,7 +333,9 @@ fn outcome(info: &ExitInfo, stop: &Stop) -> Outcome {
 fn ended_by(stop: &Stop) -> EndedBy {
     match stop.reason() {
         Some(StopReason::Timeout) => EndedBy::Deadline,
-        Some(StopReason::Request | StopReason::Shutdown | StopReason::Background) | None => EndedBy::Stop,
+        Some(StopReason::Request | StopReason::Shutdown | StopReason::Background) | None => {
+            EndedBy::Stop
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! The drain, from the spawn to the verdict: every state, and what every input does in it. What is done is in `drain.rs`.
+//! The drain, from the spawn to the verdict: every state, and what every input does in it. What is
+//! done is in `drain.rs`.
 
 use super::drain::{Drain, Found};
 use super::heard::DrainWord as Heard;
@@ -61,7 +62,8 @@ pub(super) enum Phase {
     Sweeping { cut: bool },
     /// Exited: the bounds run.
     Exited,
-    /// Exited: a bound has passed, and what is there is read once more. `got`: it has brought bytes.
+    /// Exited: a bound has passed, and what is there is read once more. `got`: it has brought
+    /// bytes.
     LastRead { why: Why, got: bool },
     /// Verdict: every captured stream has ended.
     Drained,
@@ -128,7 +130,11 @@ impl Drain {
             Heard::Paused(stream) => self.streams.pause(step.now, stream),
             Heard::Resumed(stream) => self.streams.resume(step.now, stream),
             Heard::GroupEmpty => {}
-            Heard::Exit(_) | Heard::Swept | Heard::IdleDue | Heard::LimitDue | Heard::Holders(..) => {
+            Heard::Exit(_)
+            | Heard::Swept
+            | Heard::IdleDue
+            | Heard::LimitDue
+            | Heard::Holders(..) => {
                 step.impossible("an answer or an exit before the outcome of the spawn");
             }
         }
@@ -148,7 +154,9 @@ impl Drain {
             | Heard::Swept
             | Heard::IdleDue
             | Heard::LimitDue
-            | Heard::Holders(..) => step.impossible("life in a generation that could not be started"),
+            | Heard::Holders(..) => {
+                step.impossible("life in a generation that could not be started")
+            }
         }
     }
 
@@ -169,9 +177,12 @@ impl Drain {
             Heard::Paused(stream) => self.streams.pause(step.now, stream),
             Heard::Resumed(stream) => self.streams.resume(step.now, stream),
             Heard::GroupEmpty => {}
-            Heard::Started | Heard::StartFailed | Heard::Swept | Heard::IdleDue | Heard::LimitDue | Heard::Holders(..) => {
-                step.impossible("a drain before the exit")
-            }
+            Heard::Started
+            | Heard::StartFailed
+            | Heard::Swept
+            | Heard::IdleDue
+            | Heard::LimitDue
+            | Heard::Holders(..) => step.impossible("a drain before the exit"),
         }
     }
 
@@ -182,17 +193,27 @@ impl Drain {
             Heard::Swept => {
                 self.sweeping = false;
                 step.effect(Effect::Mark);
-                if cut { self.read_once_more(step, Why::Stop) } else { self.begin_bounds(step) }
+                if cut {
+                    self.read_once_more(step, Why::Stop)
+                } else {
+                    self.begin_bounds(step)
+                }
             }
             Heard::GroupEmpty | Heard::LadderOver(_) => {
-                // The sweep that is under way may have passed a stream by already: one more read follows it.
-                self.phase = Phase::Sweeping { cut: cut || !stop.is_idle() };
+                // The sweep that is under way may have passed a stream by already: one more read
+                // follows it.
+                self.phase = Phase::Sweeping {
+                    cut: cut || !stop.is_idle(),
+                };
             }
             Heard::Paused(stream) => self.streams.pause(step.now, stream),
             Heard::Resumed(stream) => self.streams.resume(step.now, stream),
-            Heard::Started | Heard::StartFailed | Heard::Exit(_) | Heard::IdleDue | Heard::LimitDue | Heard::Holders(..) => {
-                step.impossible("a second exit, or a bound before it runs")
-            }
+            Heard::Started
+            | Heard::StartFailed
+            | Heard::Exit(_)
+            | Heard::IdleDue
+            | Heard::LimitDue
+            | Heard::Holders(..) => step.impossible("a second exit, or a bound before it runs"),
         }
     }
 
@@ -205,7 +226,11 @@ impl Drain {
             }
             Heard::IdleDue => self.idle_due(step, stop),
             Heard::LimitDue => {
-                let why = if self.is_idle(step) { Why::Both } else { Why::Limit };
+                let why = if self.is_idle(step) {
+                    Why::Both
+                } else {
+                    Why::Limit
+                };
                 self.read_once_more(step, why);
             }
             Heard::GroupEmpty | Heard::LadderOver(_) => {
@@ -219,13 +244,23 @@ impl Drain {
                 self.streams.resume(step.now, stream);
                 self.run_idle_clock(step);
             }
-            Heard::Started | Heard::StartFailed | Heard::Exit(_) | Heard::Swept | Heard::Holders(..) => {
+            Heard::Started
+            | Heard::StartFailed
+            | Heard::Exit(_)
+            | Heard::Swept
+            | Heard::Holders(..) => {
                 step.impossible("a second exit, or an answer nobody asked for");
             }
         }
     }
 
-    fn last_read(&mut self, step: &mut Step<'_>, heard: Heard<'_>, stop: &Stop, (why, got): (Why, bool)) {
+    fn last_read(
+        &mut self,
+        step: &mut Step<'_>,
+        heard: Heard<'_>,
+        stop: &Stop,
+        (why, got): (Why, bool),
+    ) {
         match heard {
             Heard::Bytes(stream, _) => {
                 self.count(step, stream);
@@ -252,7 +287,11 @@ impl Drain {
             }
             Heard::Paused(stream) => self.streams.pause(step.now, stream),
             Heard::Resumed(stream) => self.streams.resume(step.now, stream),
-            Heard::Started | Heard::StartFailed | Heard::Exit(_) | Heard::IdleDue | Heard::Holders(..) => {
+            Heard::Started
+            | Heard::StartFailed
+            | Heard::Exit(_)
+            | Heard::IdleDue
+            | Heard::Holders(..) => {
                 step.impossible("a second exit, or an idle bound that is not running");
             }
         }
@@ -284,14 +323,23 @@ impl Drain {
                 if self.found.is_some() {
                     step.impossible("holders were asked for once");
                 } else {
-                    self.found = Some(Box::new(Found { list: list.to_vec(), complete }));
-                    step.tell(Happening::Drained { warn: matches!(by, EndedBy::Idle | EndedBy::Limit) });
+                    self.found = Some(Box::new(Found {
+                        list: list.to_vec(),
+                        complete,
+                    }));
+                    step.tell(Happening::Drained {
+                        warn: matches!(by, EndedBy::Idle | EndedBy::Limit),
+                    });
                 }
             }
             // The last read before its streams are closed.
             Heard::Swept => self.sweeping = false,
             Heard::GroupEmpty | Heard::LadderOver(_) | Heard::Paused(_) | Heard::Resumed(_) => {}
-            Heard::Started | Heard::StartFailed | Heard::Exit(_) | Heard::IdleDue | Heard::LimitDue => {
+            Heard::Started
+            | Heard::StartFailed
+            | Heard::Exit(_)
+            | Heard::IdleDue
+            | Heard::LimitDue => {
                 step.impossible("the verdict was given");
             }
         }
@@ -305,7 +353,11 @@ impl Drain {
             // It did end, while what it had written was being read. The stop is over.
             Heard::Exit(info) if self.outcome.is_some() => {
                 self.exit(step, info, stop);
-                if self.streams.any_open() { self.phase = Phase::Sweeping { cut: true } } else { self.give_drained(step) }
+                if self.streams.any_open() {
+                    self.phase = Phase::Sweeping { cut: true }
+                } else {
+                    self.give_drained(step)
+                }
             }
             Heard::Exit(info) => self.fail(step, info),
             // How the spawn went may become known after all.
@@ -315,7 +367,9 @@ impl Drain {
                 step.tell(Happening::SpawnFailed);
             }
             Heard::GroupEmpty | Heard::LadderOver(_) | Heard::Paused(_) | Heard::Resumed(_) => {}
-            Heard::IdleDue | Heard::LimitDue | Heard::Holders(..) => step.impossible("there was no exit"),
+            Heard::IdleDue | Heard::LimitDue | Heard::Holders(..) => {
+                step.impossible("there was no exit")
+            }
         }
     }
 
@@ -323,8 +377,17 @@ impl Drain {
         match heard {
             Heard::Swept => self.sweeping = false,
             Heard::Ended(stream, end) => self.end(step, stream, end),
-            Heard::Bytes(..) | Heard::GroupEmpty | Heard::LadderOver(_) | Heard::Paused(_) | Heard::Resumed(_) => {}
-            Heard::Started | Heard::StartFailed | Heard::Exit(_) | Heard::IdleDue | Heard::LimitDue | Heard::Holders(..) => {
+            Heard::Bytes(..)
+            | Heard::GroupEmpty
+            | Heard::LadderOver(_)
+            | Heard::Paused(_)
+            | Heard::Resumed(_) => {}
+            Heard::Started
+            | Heard::StartFailed
+            | Heard::Exit(_)
+            | Heard::IdleDue
+            | Heard::LimitDue
+            | Heard::Holders(..) => {
                 step.impossible("it could not be started, and its process is gone");
             }
         }
@@ -355,22 +418,48 @@ mod tests {
     fn end_of_file_at_the_exit_is_drained_in_the_sweep_without_a_timer() {
         let mut rig = Rig::running(policy());
         let effects = rig.feed(Input::Exit(code(3)));
-        assert_eq!(effects, [Effect::Tell(Happening::Exited), Effect::Sweep, Effect::Probe]);
+        assert_eq!(
+            effects,
+            [
+                Effect::Tell(Happening::Exited),
+                Effect::Sweep,
+                Effect::Probe
+            ]
+        );
         let _ = rig.feed(Input::Bytes(Stdout, 10));
         let effects = rig.end_streams();
-        assert_eq!(effects, [Effect::Close(Stdout), Effect::Close(Stderr), Effect::Tell(Happening::Drained { warn: false })]);
-        assert_eq!((rig.life.state(), rig.life.outcome()), (State::Drained, Some(Outcome::Failed)));
+        assert_eq!(
+            effects,
+            [
+                Effect::Close(Stdout),
+                Effect::Close(Stderr),
+                Effect::Tell(Happening::Drained { warn: false })
+            ]
+        );
+        assert_eq!(
+            (rig.life.state(), rig.life.outcome()),
+            (State::Drained, Some(Outcome::Failed))
+        );
         let _ = rig.feed(Input::Swept);
-        assert_eq!(told(&rig.feed(Input::Probed(Probe::Empty))), [Happening::Settled, Happening::Closed]);
+        assert_eq!(
+            told(&rig.feed(Input::Probed(Probe::Empty))),
+            [Happening::Settled, Happening::Closed]
+        );
     }
 
     #[test]
     fn end_of_file_before_the_exit_stays_running_and_the_exit_goes_straight_to_drained() {
         let mut rig = Rig::running(policy());
-        assert_eq!(rig.end_streams(), [Effect::Close(Stdout), Effect::Close(Stderr)]);
+        assert_eq!(
+            rig.end_streams(),
+            [Effect::Close(Stdout), Effect::Close(Stderr)]
+        );
         assert_eq!(rig.life.state(), State::Running);
         let effects = rig.feed(Input::Exit(code(0)));
-        assert_eq!(told(&effects), [Happening::Exited, Happening::Drained { warn: false }]);
+        assert_eq!(
+            told(&effects),
+            [Happening::Exited, Happening::Drained { warn: false }]
+        );
         assert!(!effects.contains(&Effect::Mark) && !effects.contains(&Effect::Sweep));
     }
 
@@ -379,7 +468,12 @@ mod tests {
         let mut rig = Rig::on(blind(), [false, false], true);
         let _ = rig.feed(Input::Started);
         let effects = rig.feed(Input::Exit(code(0)));
-        let all = [Happening::Exited, Happening::Drained { warn: false }, Happening::Settled, Happening::Closed];
+        let all = [
+            Happening::Exited,
+            Happening::Drained { warn: false },
+            Happening::Settled,
+            Happening::Closed,
+        ];
         assert_eq!(told(&effects), all);
         assert!(rig.life.is_closed());
     }
@@ -388,8 +482,14 @@ mod tests {
     fn end_of_file_found_by_the_last_read_is_drained() {
         let mut rig = Rig::exited(blind());
         let _ = rig.due(Timer::DrainIdle);
-        assert_eq!(told(&rig.end_streams()), [Happening::Drained { warn: false }, Happening::Settled]);
-        assert_eq!((rig.life.state(), rig.at(Timer::DrainLimit), ended_by(&rig)), (State::Drained, None, Some(EndedBy::Eof)));
+        assert_eq!(
+            told(&rig.end_streams()),
+            [Happening::Drained { warn: false }, Happening::Settled]
+        );
+        assert_eq!(
+            (rig.life.state(), rig.at(Timer::DrainLimit), ended_by(&rig)),
+            (State::Drained, None, Some(EndedBy::Eof))
+        );
         assert_eq!(told(&rig.feed(Input::Swept)), [Happening::Closed]);
     }
 
@@ -400,38 +500,71 @@ mod tests {
         let _ = rig.feed(Input::Swept);
         assert!(rig.life.is_late());
         let _ = rig.feed(Input::Bytes(Stderr, 9));
-        assert_eq!((rig.life.late_bytes(Stderr), rig.life.late_bytes(Stdout)), (9, 0));
+        assert_eq!(
+            (rig.life.late_bytes(Stderr), rig.life.late_bytes(Stdout)),
+            (9, 0)
+        );
         let holder = Holder::new(9, "sleep".to_owned(), vec![Stderr]);
         let effects = rig.feed(Input::Holders(std::slice::from_ref(&holder), true));
-        assert_eq!(told(&effects), [Happening::Drained { warn: true }, Happening::Settled]);
+        assert_eq!(
+            told(&effects),
+            [Happening::Drained { warn: true }, Happening::Settled]
+        );
         assert_eq!(effects.last(), Some(&Effect::Sweep));
         assert!(rig.feed(Input::Bytes(Stderr, 1)).is_empty());
         let effects = rig.feed(Input::Swept);
-        assert_eq!((told(&effects), rig.life.late_bytes(Stderr)), (vec![Happening::Closed], 10));
+        assert_eq!(
+            (told(&effects), rig.life.late_bytes(Stderr)),
+            (vec![Happening::Closed], 10)
+        );
         assert_eq!(effects[..2], [Effect::Close(Stdout), Effect::Close(Stderr)]);
         assert_eq!(rig.life.stream_end(Stderr), Some(StreamEnd::Closed));
-        assert_eq!(rig.life.drain_report().map(|report| (report.holders, report.holders_complete)), Some((vec![holder], true)));
+        assert_eq!(
+            rig.life
+                .drain_report()
+                .map(|report| (report.holders, report.holders_complete)),
+            Some((vec![holder], true))
+        );
     }
 
     #[test]
     fn a_failed_spawn_is_told_once_its_process_is_gone() {
         let mut rig = Rig::spawned(policy());
-        assert_eq!(rig.feed(Input::StartFailed), [Effect::Close(Stdout), Effect::Close(Stderr)]);
-        assert_eq!((rig.life.state(), rig.life.keep()), (State::Failing, Keep::No));
+        assert_eq!(
+            rig.feed(Input::StartFailed),
+            [Effect::Close(Stdout), Effect::Close(Stderr)]
+        );
+        assert_eq!(
+            (rig.life.state(), rig.life.keep()),
+            (State::Failing, Keep::No)
+        );
         let effects = rig.feed(Input::Exit(code(127)));
         assert_eq!(told(&effects), [Happening::SpawnFailed, Happening::Closed]);
-        assert_eq!((rig.life.state(), rig.life.outcome(), rig.life.drain_report()), (State::Failed, None, None));
+        assert_eq!(
+            (
+                rig.life.state(),
+                rig.life.outcome(),
+                rig.life.drain_report()
+            ),
+            (State::Failed, None, None)
+        );
     }
 
     #[test]
     fn a_stop_with_an_empty_group_cuts_a_drain_that_an_escapee_holds() {
-        for (reason, named) in [(StopReason::Request, EndedBy::Stop), (StopReason::Timeout, EndedBy::Deadline)] {
+        for (reason, named) in [
+            (StopReason::Request, EndedBy::Stop),
+            (StopReason::Timeout, EndedBy::Deadline),
+        ] {
             let mut rig = Rig::exited(policy());
             let _ = rig.feed(Input::Probed(Probe::Empty));
             let effects = rig.feed(Input::Stop(policy().stop, reason));
             assert_eq!(effects, [Effect::Cancel(Timer::DrainIdle), Effect::Sweep]);
             assert_eq!(verdict_after_last_read(&mut rig), Some(named));
-            assert_eq!(told(&rig.feed(Input::Holders(&[], false)))[0], Happening::Drained { warn: false });
+            assert_eq!(
+                told(&rig.feed(Input::Holders(&[], false)))[0],
+                Happening::Drained { warn: false }
+            );
             assert_eq!(rig.life.outcome(), Some(Outcome::Succeeded));
         }
     }
@@ -439,7 +572,10 @@ mod tests {
     #[test]
     fn a_leader_that_withstands_sigkill_is_unfinished_and_lingers() {
         for limit in [false, true] {
-            let mut rig = Rig::running(Policy { run_limit: Some(super::super::rig::ms(5)), ..policy() });
+            let mut rig = Rig::running(Policy {
+                run_limit: Some(super::super::rig::ms(5)),
+                ..policy()
+            });
             if limit {
                 let _ = rig.due(Timer::RunLimit);
                 let _ = rig.grace_over(1);
@@ -448,14 +584,33 @@ mod tests {
             }
             let _ = rig.feed(Input::Signalled(Signalled::Sent));
             assert_eq!(rig.due(Timer::StuckAfter), [Effect::Scan]);
-            assert_eq!(rig.feed(Input::Members(&[member(1)], true)).last(), Some(&Effect::Sweep));
+            assert_eq!(
+                rig.feed(Input::Members(&[member(1)], true)).last(),
+                Some(&Effect::Sweep)
+            );
             let effects = rig.feed(Input::Swept);
             assert_eq!(told(&effects), [Happening::Settled, Happening::Closed]);
             assert!(effects.contains(&Effect::Release(Release::Linger)));
-            let outcome = if limit { Outcome::TimedOut } else { Outcome::Unknown };
-            assert_eq!((rig.life.state(), rig.life.outcome()), (State::Unfinished, Some(outcome)));
-            assert_eq!(rig.life.stop_report().map(|report| report.stuck.len()), Some(1));
-            assert_eq!(rig.life.drain_report().map(|report| report.holders_complete), Some(false), "nobody was looked for");
+            let outcome = if limit {
+                Outcome::TimedOut
+            } else {
+                Outcome::Unknown
+            };
+            assert_eq!(
+                (rig.life.state(), rig.life.outcome()),
+                (State::Unfinished, Some(outcome))
+            );
+            assert_eq!(
+                rig.life.stop_report().map(|report| report.stuck.len()),
+                Some(1)
+            );
+            assert_eq!(
+                rig.life
+                    .drain_report()
+                    .map(|report| report.holders_complete),
+                Some(false),
+                "nobody was looked for"
+            );
         }
     }
 
@@ -466,11 +621,17 @@ mod tests {
         let _ = rig.due(Timer::StuckAfter);
         let _ = rig.feed(Input::Members(&[], true));
         let effects = rig.feed(Input::Exit(code(0)));
-        assert_eq!((told(&effects), rig.life.outcome()), (vec![Happening::Exited], Some(Outcome::Stopped)));
+        assert_eq!(
+            (told(&effects), rig.life.outcome()),
+            (vec![Happening::Exited], Some(Outcome::Stopped))
+        );
         let _ = rig.feed(Input::Probed(Probe::Empty));
         assert_eq!(rig.feed(Input::Swept), [Effect::Mark, Effect::Sweep]);
         assert_eq!(verdict_after_last_read(&mut rig), Some(EndedBy::Stop));
-        assert_eq!(told(&rig.feed(Input::Holders(&[], true))), [Happening::Drained { warn: false }, Happening::Settled]);
+        assert_eq!(
+            told(&rig.feed(Input::Holders(&[], true))),
+            [Happening::Drained { warn: false }, Happening::Settled]
+        );
         assert_eq!(told(&rig.feed(Input::Swept)), [Happening::Closed]);
     }
 
@@ -480,7 +641,13 @@ mod tests {
         let _ = rig.feed(Input::Started);
         let _ = rig.feed(Input::Exit(code(0)));
         let closed: Life = rig.life.clone();
-        for input in [Input::Exit(code(1)), Input::Swept, Input::Bytes(Stdout, 1), Input::Kill(StopReason::Request), Input::Detach] {
+        for input in [
+            Input::Exit(code(1)),
+            Input::Swept,
+            Input::Bytes(Stdout, 1),
+            Input::Kill(StopReason::Request),
+            Input::Detach,
+        ] {
             assert!(rig.feed(input).is_empty());
         }
         assert_eq!(rig.life, closed);
@@ -490,7 +657,9 @@ mod tests {
     fn what_cannot_come_is_counted_and_changes_nothing() {
         let mut rig = Rig::running(policy());
         let before = rig.life.state();
-        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| rig.life.handle(crate::time::Ns::ZERO, Input::Started)));
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            rig.life.handle(crate::time::Ns::ZERO, Input::Started)
+        }));
         assert_eq!(caught.is_err(), cfg!(debug_assertions));
         assert_eq!((rig.life.state(), rig.life.impossible()), (before, 1));
     }

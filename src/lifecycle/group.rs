@@ -1,4 +1,5 @@
-//! Is anything left in the group, and who: the only machine that knows what *is* left. Stop and settle say what is *wanted*.
+//! Is anything left in the group, and who: the only machine that knows what *is* left. Stop and
+//! settle say what is *wanted*.
 
 use super::heard::GroupWord as Heard;
 use super::list::List;
@@ -50,7 +51,8 @@ pub(super) enum Phase {
 
 /// After so many looks the pause does not grow any more.
 const LOOKS: u8 = 7;
-const _: () = assert!(limits::GROUP_LOOK[0].as_millis() << LOOKS >= limits::GROUP_LOOK[1].as_millis());
+const _: () =
+    assert!(limits::GROUP_LOOK[0].as_millis() << LOOKS >= limits::GROUP_LOOK[1].as_millis());
 
 /// The group of one generation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -64,14 +66,22 @@ pub(super) struct Group {
     has_watches: bool,
     /// How often it was looked at for want of a watch.
     looks: u8,
-    /// The last list had nobody on it, and was not complete: a look of the same kind at once would say no more.
+    /// The last list had nobody on it, and was not complete: a look of the same kind at once would
+    /// say no more.
     is_hidden: bool,
 }
 
 impl Group {
     /// A leader that has just been made.
     pub(super) fn new() -> Group {
-        Group { phase: Phase::Lead, members: List::new(), leader: 0, has_watches: false, looks: 0, is_hidden: false }
+        Group {
+            phase: Phase::Lead,
+            members: List::new(),
+            leader: 0,
+            has_watches: false,
+            looks: 0,
+            is_hidden: false,
+        }
     }
 
     /// Says which number is the leader's.
@@ -110,7 +120,11 @@ impl Group {
                 step.effect(Effect::Scan);
             }
             Heard::Want | Heard::NobodySignalled | Heard::CgroupChanged => {}
-            Heard::Probed(_) | Heard::Members(..) | Heard::MemberGone | Heard::WatchFailed | Heard::LookDue => {
+            Heard::Probed(_)
+            | Heard::Members(..)
+            | Heard::MemberGone
+            | Heard::WatchFailed
+            | Heard::LookDue => {
                 step.impossible("an answer about a group whose leader has not ended");
             }
         }
@@ -150,14 +164,20 @@ impl Group {
                     }
                 }
             }
-            Heard::MemberGone => self.phase = Phase::Ask { watched: watched.saturating_sub(1) },
+            Heard::MemberGone => {
+                self.phase = Phase::Ask {
+                    watched: watched.saturating_sub(1),
+                }
+            }
             // A list is needed: what is watched already does not do.
             Heard::WatchFailed | Heard::List => {
                 self.is_hidden = false;
                 self.phase = Phase::Ask { watched: 0 };
             }
             Heard::Want | Heard::NobodySignalled | Heard::CgroupChanged | Heard::SpawnFailed => {}
-            Heard::LeaderEnded | Heard::Members(..) | Heard::LookDue => step.impossible("a probe is under way, no scan and no look"),
+            Heard::LeaderEnded | Heard::Members(..) | Heard::LookDue => {
+                step.impossible("a probe is under way, no scan and no look")
+            }
         }
     }
 
@@ -167,7 +187,9 @@ impl Group {
             Heard::Members(list, _) => {
                 self.note(list);
                 self.is_hidden = list.is_empty();
-                self.phase = Phase::Watching { watched: u16::try_from(list.len().min(limits::WATCHED)).unwrap_or(0) };
+                self.phase = Phase::Watching {
+                    watched: u16::try_from(list.len().min(limits::WATCHED)).unwrap_or(0),
+                };
                 if list.is_empty() {
                     // Hidden from us, or too quick: nobody to watch.
                     self.look_later(step);
@@ -180,7 +202,9 @@ impl Group {
             // The watches that follow the list answer for whoever of it has ended meanwhile.
             Heard::MemberGone | Heard::CgroupChanged | Heard::WatchFailed => {}
             Heard::Want | Heard::List | Heard::NobodySignalled | Heard::SpawnFailed => {}
-            Heard::LeaderEnded | Heard::Probed(_) | Heard::LookDue => step.impossible("a scan is under way, no probe and no look"),
+            Heard::LeaderEnded | Heard::Probed(_) | Heard::LookDue => {
+                step.impossible("a scan is under way, no probe and no look")
+            }
         }
     }
 
@@ -200,7 +224,9 @@ impl Group {
                 self.scan(step);
             }
             Heard::Want | Heard::SpawnFailed => {}
-            Heard::LeaderEnded | Heard::Probed(_) | Heard::Members(..) => step.impossible("neither a probe nor a scan is under way"),
+            Heard::LeaderEnded | Heard::Probed(_) | Heard::Members(..) => {
+                step.impossible("neither a probe nor a scan is under way")
+            }
         }
     }
 
@@ -208,7 +234,9 @@ impl Group {
         match heard {
             Heard::MemberGone | Heard::CgroupChanged | Heard::WatchFailed => {}
             Heard::Want | Heard::List | Heard::NobodySignalled | Heard::SpawnFailed => {}
-            Heard::LeaderEnded | Heard::Probed(_) | Heard::Members(..) | Heard::LookDue => step.impossible("the group is empty"),
+            Heard::LeaderEnded | Heard::Probed(_) | Heard::Members(..) | Heard::LookDue => {
+                step.impossible("the group is empty")
+            }
         }
     }
 
@@ -216,17 +244,25 @@ impl Group {
         match heard {
             Heard::Want | Heard::List => self.probe(step, 0),
             Heard::NobodySignalled | Heard::CgroupChanged | Heard::SpawnFailed => {}
-            Heard::LeaderEnded | Heard::Probed(_) | Heard::Members(..) | Heard::MemberGone | Heard::WatchFailed | Heard::LookDue => {
-                step.impossible("nobody has asked")
-            }
+            Heard::LeaderEnded
+            | Heard::Probed(_)
+            | Heard::Members(..)
+            | Heard::MemberGone
+            | Heard::WatchFailed
+            | Heard::LookDue => step.impossible("nobody has asked"),
         }
     }
 
     // ---- what the cells do
 
-    /// Asks whether anybody is left. If a look is owed, somebody is not watched: only a scan tells who is left then.
+    /// Asks whether anybody is left. If a look is owed, somebody is not watched: only a scan tells
+    /// who is left then.
     fn probe(&mut self, step: &mut Step<'_>, watched: u16) {
-        let watched = if step.armed.has(Timer::GroupLook) { 0 } else { watched };
+        let watched = if step.armed.has(Timer::GroupLook) {
+            0
+        } else {
+            watched
+        };
         step.cancel(Timer::GroupLook);
         self.phase = Phase::Ask { watched };
         step.effect(Effect::Probe);
@@ -279,7 +315,11 @@ impl Group {
     pub(super) fn is_unlisted(&self) -> bool {
         match self.phase {
             Phase::Ask { .. } | Phase::Scanning => true,
-            Phase::Lead | Phase::LeadScanning | Phase::Watching { .. } | Phase::Empty | Phase::Blind => false,
+            Phase::Lead
+            | Phase::LeadScanning
+            | Phase::Watching { .. }
+            | Phase::Empty
+            | Phase::Blind => false,
         }
     }
 
@@ -289,7 +329,10 @@ impl Group {
 
     /// The members without the leader.
     pub(super) fn others(&self) -> impl Iterator<Item = &Member> {
-        self.members.as_slice().iter().filter(|member| member.who.pid != self.leader)
+        self.members
+            .as_slice()
+            .iter()
+            .filter(|member| member.who.pid != self.leader)
     }
 }
 
@@ -303,13 +346,18 @@ mod tests {
     use crate::words::Signal;
 
     fn settled_as(rig: &Rig) -> Option<SettledAs> {
-        rig.life.settled(Ns::MAX, super::super::report::ContainedBy::Group).map(|settled| settled.state)
+        rig.life
+            .settled(Ns::MAX, super::super::report::ContainedBy::Group)
+            .map(|settled| settled.state)
     }
 
     /// One whose group was found alive, and is being scanned.
     fn scanning() -> Rig {
         let mut rig = Rig::exited(policy());
-        assert!(rig.feed(Input::Probed(Probe::Alive)).starts_with(&[Effect::Scan]));
+        assert!(
+            rig.feed(Input::Probed(Probe::Alive))
+                .starts_with(&[Effect::Scan])
+        );
         rig
     }
 
@@ -340,7 +388,10 @@ mod tests {
     #[test]
     fn zombies_alone_are_an_empty_group() {
         let mut rig = scanning();
-        assert!(rig.feed(Input::Members(&[], true)).contains(&Effect::Cancel(Timer::BackgroundGrace)));
+        assert!(
+            rig.feed(Input::Members(&[], true))
+                .contains(&Effect::Cancel(Timer::BackgroundGrace))
+        );
         assert_eq!(settled_as(&rig), Some(SettledAs::None));
     }
 
@@ -352,7 +403,10 @@ mod tests {
         let _ = rig.feed(Input::Exit(code(0)));
         let _ = rig.stop();
         assert_eq!(rig.feed(Input::Probed(Probe::Cannot)), [Effect::Scan]);
-        assert_eq!(rig.feed(Input::Members(&[], true)), [Effect::Cancel(Timer::StopGrace)]);
+        assert_eq!(
+            rig.feed(Input::Members(&[], true)),
+            [Effect::Cancel(Timer::StopGrace)]
+        );
     }
 
     #[test]
@@ -372,12 +426,18 @@ mod tests {
     #[test]
     fn members_are_watched_and_only_the_last_one_to_go_costs_a_scan() {
         let mut rig = scanning();
-        assert_eq!(rig.feed(Input::Members(&[member(1), member(2)], true)), [Effect::Watch]);
+        assert_eq!(
+            rig.feed(Input::Members(&[member(1), member(2)], true)),
+            [Effect::Watch]
+        );
         assert_eq!(rig.feed(Input::MemberGone), [Effect::Probe]);
         assert_eq!(rig.feed(Input::Probed(Probe::Alive)), []);
         assert_eq!(rig.feed(Input::MemberGone), [Effect::Probe]);
         assert_eq!(rig.feed(Input::Probed(Probe::Alive)), [Effect::Scan]);
-        assert_eq!(rig.feed(Input::Members(&[member(3)], true)), [Effect::Watch]);
+        assert_eq!(
+            rig.feed(Input::Members(&[member(3)], true)),
+            [Effect::Watch]
+        );
         assert_eq!(rig.life.members(), [member(3)]);
         let _ = rig.feed(Input::MemberGone);
         let effects = rig.feed(Input::Probed(Probe::Empty));
@@ -399,12 +459,22 @@ mod tests {
         let mut rig = scanning();
         let _ = rig.feed(Input::Members(&[member(1), member(2)], true));
         let effects = rig.feed(Input::WatchFailed);
-        assert_eq!(effects, [Effect::Arm(Timer::GroupLook, Ns::from_millis(10))]);
-        // A notice of the one that is watched looks at once: the number that is left says nothing of the other.
-        assert_eq!(rig.feed(Input::MemberGone), [Effect::Cancel(Timer::GroupLook), Effect::Probe]);
+        assert_eq!(
+            effects,
+            [Effect::Arm(Timer::GroupLook, Ns::from_millis(10))]
+        );
+        // A notice of the one that is watched looks at once: the number that is left says nothing
+        // of the other.
+        assert_eq!(
+            rig.feed(Input::MemberGone),
+            [Effect::Cancel(Timer::GroupLook), Effect::Probe]
+        );
         assert_eq!(rig.feed(Input::Probed(Probe::Alive)), [Effect::Scan]);
         let _ = rig.feed(Input::Members(&[member(2)], true));
-        assert_eq!(rig.feed(Input::WatchFailed), [Effect::Arm(Timer::GroupLook, Ns::from_millis(20))]);
+        assert_eq!(
+            rig.feed(Input::WatchFailed),
+            [Effect::Arm(Timer::GroupLook, Ns::from_millis(20))]
+        );
     }
 
     #[test]
@@ -444,7 +514,10 @@ mod tests {
         let mut rig = scanning();
         let _ = rig.feed(Input::Members(&[member(1)], true));
         let _ = rig.feed(Input::Kill(StopReason::Request));
-        assert_eq!(rig.feed(Input::Signalled(Signalled::Empty)), [Effect::Probe]);
+        assert_eq!(
+            rig.feed(Input::Signalled(Signalled::Empty)),
+            [Effect::Probe]
+        );
         // Only those who were known are gone: somebody else is there, and gets SIGKILL too.
         assert_eq!(rig.feed(Input::Probed(Probe::Alive)), [Effect::Scan]);
         let effects = rig.feed(Input::Members(&[member(2)], true));
@@ -457,13 +530,22 @@ mod tests {
         let _ = rig.feed(Input::Kill(StopReason::Request));
         let effects = rig.feed(Input::Members(&[], false));
         assert!(effects.contains(&Effect::Signal(Signal::KILL)));
-        assert_eq!(rig.feed(Input::Signalled(Signalled::Empty)), [Effect::Cancel(Timer::GroupLook), Effect::Probe]);
+        assert_eq!(
+            rig.feed(Input::Signalled(Signalled::Empty)),
+            [Effect::Cancel(Timer::GroupLook), Effect::Probe]
+        );
         // Only a look could tell, and it has just been taken: the next one has its time.
         let effects = rig.feed(Input::Probed(Probe::Cannot));
-        assert!(matches!(effects[..], [Effect::Arm(Timer::GroupLook, _)]), "{effects:?}");
+        assert!(
+            matches!(effects[..], [Effect::Arm(Timer::GroupLook, _)]),
+            "{effects:?}"
+        );
         assert_eq!(rig.due(Timer::GroupLook), [Effect::Probe]);
         assert_eq!(rig.feed(Input::Probed(Probe::Cannot)), [Effect::Scan]);
-        assert!(rig.feed(Input::Members(&[], true)).contains(&Effect::Cancel(Timer::StuckAfter)));
+        assert!(
+            rig.feed(Input::Members(&[], true))
+                .contains(&Effect::Cancel(Timer::StuckAfter))
+        );
     }
 
     #[test]

@@ -1,6 +1,8 @@
-//! Which inputs and facts concern which machine: four alphabets, and four total translations into them.
+//! Which inputs and facts concern which machine: four alphabets, and four total translations into
+//! them.
 //!
-//! A new input is a compile error here; once it is in an alphabet, it is one in every state of that machine.
+//! A new input is a compile error here; once it is in an alphabet, it is one in every state of that
+//! machine.
 
 use super::policy::StopPolicy;
 use super::report::{StopReason, StreamEnd};
@@ -87,11 +89,31 @@ impl<'a> DrainWord<'a> {
             Word::Fact(Fact::GroupEmpty) => DrainWord::GroupEmpty,
             Word::Fact(Fact::LadderOver(end)) => DrainWord::LadderOver(end),
             Word::Input(Input::Due(
-                Timer::RunLimit | Timer::StopGrace | Timer::StuckAfter | Timer::BackgroundGrace | Timer::BackgroundWait | Timer::GroupLook,
+                Timer::RunLimit
+                | Timer::StopGrace
+                | Timer::StuckAfter
+                | Timer::BackgroundGrace
+                | Timer::BackgroundWait
+                | Timer::GroupLook,
             ))
-            | Word::Input(Input::Probed(_) | Input::Members(..) | Input::MemberGone | Input::WatchFailed | Input::CgroupChanged)
-            | Word::Input(Input::Signalled(_) | Input::StdinClosed | Input::Stop(..) | Input::Kill(_) | Input::Detach | Input::Abandon)
-            | Word::Fact(Fact::LeaderEnded | Fact::SpawnFailed | Fact::GroupAlive | Fact::Want | Fact::List)
+            | Word::Input(
+                Input::Probed(_)
+                | Input::Members(..)
+                | Input::MemberGone
+                | Input::WatchFailed
+                | Input::CgroupChanged,
+            )
+            | Word::Input(
+                Input::Signalled(_)
+                | Input::StdinClosed
+                | Input::Stop(..)
+                | Input::Kill(_)
+                | Input::Detach
+                | Input::Abandon,
+            )
+            | Word::Fact(
+                Fact::LeaderEnded | Fact::SpawnFailed | Fact::GroupAlive | Fact::Want | Fact::List,
+            )
             | Word::Fact(Fact::Stop(..) | Fact::StopBegan) => return None,
         })
     }
@@ -120,11 +142,28 @@ impl<'a> GroupWord<'a> {
                 | Timer::BackgroundGrace
                 | Timer::BackgroundWait,
             ))
-            | Word::Input(Input::Signalled(Signalled::Sent | Signalled::Denied | Signalled::NoWay))
-            | Word::Input(Input::Started | Input::StartFailed | Input::Bytes(..) | Input::Ended(..) | Input::Swept | Input::Exit(_))
-            | Word::Input(Input::Holders(..) | Input::Paused(_) | Input::Resumed(_) | Input::StdinClosed)
+            | Word::Input(Input::Signalled(
+                Signalled::Sent | Signalled::Denied | Signalled::NoWay,
+            ))
+            | Word::Input(
+                Input::Started
+                | Input::StartFailed
+                | Input::Bytes(..)
+                | Input::Ended(..)
+                | Input::Swept
+                | Input::Exit(_),
+            )
+            | Word::Input(
+                Input::Holders(..) | Input::Paused(_) | Input::Resumed(_) | Input::StdinClosed,
+            )
             | Word::Input(Input::Stop(..) | Input::Kill(_) | Input::Detach | Input::Abandon)
-            | Word::Fact(Fact::GroupAlive | Fact::GroupEmpty | Fact::Stop(..) | Fact::StopBegan | Fact::LadderOver(_)) => return None,
+            | Word::Fact(
+                Fact::GroupAlive
+                | Fact::GroupEmpty
+                | Fact::Stop(..)
+                | Fact::StopBegan
+                | Fact::LadderOver(_),
+            ) => return None,
         })
     }
 }
@@ -132,7 +171,9 @@ impl<'a> GroupWord<'a> {
 impl StopWord {
     pub(super) fn of(word: Word<'_>) -> Option<StopWord> {
         Some(match word {
-            Word::Input(Input::Stop(policy, reason)) | Word::Fact(Fact::Stop(policy, reason)) => StopWord::Stop(policy, reason),
+            Word::Input(Input::Stop(policy, reason)) | Word::Fact(Fact::Stop(policy, reason)) => {
+                StopWord::Stop(policy, reason)
+            }
             Word::Input(Input::Kill(reason)) => StopWord::Kill(reason),
             Word::Input(Input::Abandon) => StopWord::Kill(StopReason::Shutdown),
             Word::Input(Input::Due(Timer::RunLimit)) => StopWord::RunLimit,
@@ -143,12 +184,38 @@ impl StopWord {
             Word::Fact(Fact::GroupEmpty) => StopWord::GroupEmpty,
             Word::Fact(Fact::SpawnFailed) => StopWord::SpawnFailed,
             Word::Input(Input::Due(
-                Timer::DrainIdle | Timer::DrainLimit | Timer::BackgroundGrace | Timer::BackgroundWait | Timer::GroupLook,
+                Timer::DrainIdle
+                | Timer::DrainLimit
+                | Timer::BackgroundGrace
+                | Timer::BackgroundWait
+                | Timer::GroupLook,
             ))
-            | Word::Input(Input::Started | Input::StartFailed | Input::Bytes(..) | Input::Ended(..) | Input::Swept | Input::Exit(_))
-            | Word::Input(Input::Probed(_) | Input::MemberGone | Input::WatchFailed | Input::CgroupChanged)
-            | Word::Input(Input::Holders(..) | Input::Paused(_) | Input::Resumed(_) | Input::StdinClosed | Input::Detach)
-            | Word::Fact(Fact::LeaderEnded | Fact::GroupAlive | Fact::Want | Fact::List | Fact::StopBegan | Fact::LadderOver(_)) => {
+            | Word::Input(
+                Input::Started
+                | Input::StartFailed
+                | Input::Bytes(..)
+                | Input::Ended(..)
+                | Input::Swept
+                | Input::Exit(_),
+            )
+            | Word::Input(
+                Input::Probed(_) | Input::MemberGone | Input::WatchFailed | Input::CgroupChanged,
+            )
+            | Word::Input(
+                Input::Holders(..)
+                | Input::Paused(_)
+                | Input::Resumed(_)
+                | Input::StdinClosed
+                | Input::Detach,
+            )
+            | Word::Fact(
+                Fact::LeaderEnded
+                | Fact::GroupAlive
+                | Fact::Want
+                | Fact::List
+                | Fact::StopBegan
+                | Fact::LadderOver(_),
+            ) => {
                 return None;
             }
         })
@@ -167,12 +234,38 @@ impl SettleWord {
             Word::Fact(Fact::StopBegan) => SettleWord::StopBegan,
             Word::Fact(Fact::LadderOver(end)) => SettleWord::LadderOver(end),
             Word::Input(Input::Due(
-                Timer::RunLimit | Timer::DrainIdle | Timer::DrainLimit | Timer::StopGrace | Timer::StuckAfter | Timer::GroupLook,
+                Timer::RunLimit
+                | Timer::DrainIdle
+                | Timer::DrainLimit
+                | Timer::StopGrace
+                | Timer::StuckAfter
+                | Timer::GroupLook,
             ))
-            | Word::Input(Input::Started | Input::StartFailed | Input::Bytes(..) | Input::Ended(..) | Input::Swept | Input::Exit(_))
-            | Word::Input(Input::Probed(_) | Input::Members(..) | Input::MemberGone | Input::WatchFailed | Input::CgroupChanged)
-            | Word::Input(Input::Holders(..) | Input::Paused(_) | Input::Resumed(_) | Input::StdinClosed)
-            | Word::Input(Input::Signalled(_) | Input::Stop(..) | Input::Kill(_) | Input::Detach | Input::Abandon)
+            | Word::Input(
+                Input::Started
+                | Input::StartFailed
+                | Input::Bytes(..)
+                | Input::Ended(..)
+                | Input::Swept
+                | Input::Exit(_),
+            )
+            | Word::Input(
+                Input::Probed(_)
+                | Input::Members(..)
+                | Input::MemberGone
+                | Input::WatchFailed
+                | Input::CgroupChanged,
+            )
+            | Word::Input(
+                Input::Holders(..) | Input::Paused(_) | Input::Resumed(_) | Input::StdinClosed,
+            )
+            | Word::Input(
+                Input::Signalled(_)
+                | Input::Stop(..)
+                | Input::Kill(_)
+                | Input::Detach
+                | Input::Abandon,
+            )
             | Word::Fact(Fact::Want | Fact::List | Fact::Stop(..)) => return None,
         })
     }

@@ -1,4 +1,5 @@
-//! The four machines of one generation, joined: an input goes to each of them, then the facts it brought up, then it may close.
+//! The four machines of one generation, joined: an input goes to each of them, then the facts it
+//! brought up, then it may close.
 
 use super::drain::Drain;
 use super::group::Group;
@@ -38,7 +39,13 @@ pub struct Given {
 impl Given {
     /// A policy, and `Caps::group_signal` of the kernel.
     pub fn new(policy: Policy, group_signal: bool) -> Given {
-        Given { policy: Policy { background: policy.background.resolve(), ..policy }, group_signal }
+        Given {
+            policy: Policy {
+                background: policy.background.resolve(),
+                ..policy
+            },
+            group_signal,
+        }
     }
 
     /// The policy, with nothing left unsaid.
@@ -54,9 +61,10 @@ impl Given {
 
 /// The life of one generation: pure, and driven by whoever owns it.
 ///
-/// **The contract.** [`Life::handle`] takes one input and changes the machine once; all effects it yields are carried out, in
-/// order, before the next input. Answers to effects are inputs, in the order of the effects. After [`Life::is_closed`] nothing
-/// changes any more. An input costs no allocation, but for the lists of members and holders, which are kept.
+/// **The contract.** [`Life::handle`] takes one input and changes the machine once; all effects it
+/// yields are carried out, in order, before the next input. Answers to effects are inputs, in the
+/// order of the effects. After [`Life::is_closed`] nothing changes any more. An input costs no
+/// allocation, but for the lists of members and holders, which are kept.
 ///
 /// ```
 /// use lastwords::lifecycle::{Effect, Happening, Input, Life, policy::Policy};
@@ -81,10 +89,14 @@ pub struct Life {
 }
 
 impl Life {
-    /// A process that has just been made. `captured`: stdout, stderr. `feeds_stdin`: the loop writes its stdin.
-    /// `group_signal`: `Caps::group_signal`.
+    /// A process that has just been made. `captured`: stdout, stderr. `feeds_stdin`: the loop
+    /// writes its stdin. `group_signal`: `Caps::group_signal`.
     pub fn new(policy: Policy, captured: [bool; 2], feeds_stdin: bool, group_signal: bool) -> Life {
-        Life::sharing(Arc::new(Given::new(policy, group_signal)), captured, feeds_stdin)
+        Life::sharing(
+            Arc::new(Given::new(policy, group_signal)),
+            captured,
+            feeds_stdin,
+        )
     }
 
     /// The same, with what it shares with other runs.
@@ -96,14 +108,19 @@ impl Life {
             stop: Stop::new(),
             settle: Settle::new(),
             armed: Armed::default(),
-            stdin: if feeds_stdin { Stdin::Open } else { Stdin::Closed },
+            stdin: if feeds_stdin {
+                Stdin::Open
+            } else {
+                Stdin::Closed
+            },
             told: Told::NotSettled,
             kept: false,
             impossible: 0,
         }
     }
 
-    /// Says which number is the leader's. Without it the leader may be counted among those that needed SIGKILL.
+    /// Says which number is the leader's. Without it the leader may be counted among those that
+    /// needed SIGKILL.
     #[must_use]
     pub fn led_by(mut self, pid: u32) -> Life {
         self.group.led_by(pid);
@@ -124,14 +141,17 @@ impl Life {
     pub fn begin(&mut self, now: Ns) -> Effects {
         let mut effects = Effects::new();
         if let Some(limit) = self.given.policy.run_limit {
-            self.step(now, &mut effects, &mut Facts::new(), |_, step| step.arm(Timer::RunLimit, now.after(limit.into())));
+            self.step(now, &mut effects, &mut Facts::new(), |_, step| {
+                step.arm(Timer::RunLimit, now.after(limit.into()))
+            });
         }
         effects
     }
 
     /// Takes in one input. What it yields is to be done, in order, before the next input.
     ///
-    /// A timer that is not armed any more cannot be due: such a `Due` changes nothing, whoever was first.
+    /// A timer that is not armed any more cannot be due: such a `Due` changes nothing, whoever was
+    /// first.
     #[must_use = "effects are to be carried out before the next input"]
     pub fn handle(&mut self, now: Ns, input: Input<'_>) -> Effects {
         let mut effects = Effects::new();
@@ -182,17 +202,20 @@ impl Life {
         effects
     }
 
-    /// One word, to each machine in turn. The drain is first: what the others ask of it is as of after this word.
+    /// One word, to each machine in turn. The drain is first: what the others ask of it is as of
+    /// after this word.
     fn go_round(&mut self, now: Ns, word: Word<'_>, effects: &mut Effects, facts: &mut Facts) {
         self.step(now, effects, facts, |life, step| {
             life.drain.hear(step, word, life.stop);
             life.group.hear(step, word, life.stop);
             life.stop.hear(step, word, life.group);
-            life.settle.hear(step, word, life.group, life.stop, life.drain.exit_at());
+            life.settle
+                .hear(step, word, life.group, life.stop, life.drain.exit_at());
         });
     }
 
-    /// What is due once all facts have gone round: stdin, the events that were held back, and the end.
+    /// What is due once all facts have gone round: stdin, the events that were held back, and the
+    /// end.
     fn finish(&mut self, now: Ns, swept: bool, effects: &mut Effects) {
         let close = self.may_close();
         let left_running = self.settle.left_running();
@@ -202,7 +225,10 @@ impl Life {
                 *life.stdin = Stdin::Closed;
                 step.effect(Effect::CloseStdin);
             }
-            if *life.told == Told::NotSettled && life.drain.is_told() && life.settle.outcome().is_some() {
+            if *life.told == Told::NotSettled
+                && life.drain.is_told()
+                && life.settle.outcome().is_some()
+            {
                 *life.told = Told::Settled;
                 step.tell(Happening::Settled);
             }
@@ -212,11 +238,19 @@ impl Life {
             let open = life.drain.streams().any_open();
             let linger = left_running && open;
             if open && !linger && !swept && life.drain.leaders_exit().is_some() {
-                // Work that was waited for may have said something since: one last read, whose end closes.
+                // Work that was waited for may have said something since: one last read, whose end
+                // closes.
                 life.drain.sweep(step);
                 return;
             }
-            life.drain.close_streams(step, if linger { StreamEnd::Held } else { StreamEnd::Closed });
+            life.drain.close_streams(
+                step,
+                if linger {
+                    StreamEnd::Held
+                } else {
+                    StreamEnd::Closed
+                },
+            );
             life.group.unwatch(step);
             if life.kept {
                 step.effect(Effect::Reap);
@@ -224,7 +258,11 @@ impl Life {
             for timer in Timer::ALL {
                 step.cancel(timer);
             }
-            step.effect(Effect::Release(if linger || !has_exit { Release::Linger } else { Release::Close }));
+            step.effect(Effect::Release(if linger || !has_exit {
+                Release::Linger
+            } else {
+                Release::Close
+            }));
             step.tell(Happening::Closed);
             *life.told = Told::Closed;
         });
@@ -250,10 +288,45 @@ impl Life {
         });
     }
 
-    fn step(&mut self, now: Ns, effects: &mut Effects, facts: &mut Facts, work: impl FnOnce(Machines<'_>, &mut Step<'_>)) {
-        let Life { given, drain, group, stop, settle, armed, stdin, told, kept, impossible } = self;
-        let mut step = Step { now, policy: &given.policy, effects, facts, armed, impossible };
-        work(Machines { drain, group, stop, settle, stdin, told, kept: *kept }, &mut step);
+    fn step(
+        &mut self,
+        now: Ns,
+        effects: &mut Effects,
+        facts: &mut Facts,
+        work: impl FnOnce(Machines<'_>, &mut Step<'_>),
+    ) {
+        let Life {
+            given,
+            drain,
+            group,
+            stop,
+            settle,
+            armed,
+            stdin,
+            told,
+            kept,
+            impossible,
+        } = self;
+        let mut step = Step {
+            now,
+            policy: &given.policy,
+            effects,
+            facts,
+            armed,
+            impossible,
+        };
+        work(
+            Machines {
+                drain,
+                group,
+                stop,
+                settle,
+                stdin,
+                told,
+                kept: *kept,
+            },
+            &mut step,
+        );
     }
 }
 
@@ -293,7 +366,12 @@ mod tests {
         assert_eq!(keep(policy(), false, true, false), Keep::Zombie);
         assert_eq!(keep(blind(), false, false, true), Keep::Zombie);
         assert_eq!(keep(blind(), false, false, false), Keep::No);
-        for (policy, stop) in [(policy(), false), (policy(), true), (blind(), false), (blind(), true)] {
+        for (policy, stop) in [
+            (policy(), false),
+            (policy(), true),
+            (blind(), false),
+            (blind(), true),
+        ] {
             assert_eq!(keep(policy, true, stop, true), Keep::No);
         }
     }
@@ -307,13 +385,30 @@ mod tests {
             let _ = rig.feed(Input::Ended(Stream::Stdout, StreamEnd::Eof));
             let effects = rig.feed(Input::Swept);
             let reap: &[Effect] = if flag { &[] } else { &[Effect::Reap] };
-            assert_eq!(effects, [reap, &[Effect::Release(Release::Close), Effect::Tell(Happening::Closed)]].concat());
+            assert_eq!(
+                effects,
+                [
+                    reap,
+                    &[
+                        Effect::Release(Release::Close),
+                        Effect::Tell(Happening::Closed)
+                    ]
+                ]
+                .concat()
+            );
         }
     }
 
     #[test]
     fn everything_is_given_up_in_order_at_the_end() {
-        let mut rig = Rig::on(Policy { run_limit: Some(ms(500)), ..policy() }, [true, false], false);
+        let mut rig = Rig::on(
+            Policy {
+                run_limit: Some(ms(500)),
+                ..policy()
+            },
+            [true, false],
+            false,
+        );
         let _ = rig.feed(Input::Started);
         let _ = rig.stop();
         let _ = rig.feed(Input::Signalled(Signalled::Sent));
@@ -349,7 +444,10 @@ mod tests {
         assert_eq!(effects.last(), Some(&Effect::CloseStdin));
         assert!(feed(Input::StdinClosed).is_empty());
         let _ = feed(Input::Swept);
-        assert_eq!(told(&feed(Input::Probed(Probe::Empty))), [Happening::Settled, Happening::Closed]);
+        assert_eq!(
+            told(&feed(Input::Probed(Probe::Empty))),
+            [Happening::Settled, Happening::Closed]
+        );
     }
 
     #[test]
@@ -363,7 +461,10 @@ mod tests {
 
     #[test]
     fn a_generation_that_is_let_go_tells_nothing_more() {
-        let mut rig = Rig::exited(Policy { run_limit: Some(ms(500)), ..policy() });
+        let mut rig = Rig::exited(Policy {
+            run_limit: Some(ms(500)),
+            ..policy()
+        });
         let _ = rig.feed(Input::Probed(Probe::Alive));
         let _ = rig.feed(Input::Members(&[member(1)], true));
         let _ = rig.feed(Input::Stop(policy().stop, StopReason::Request));
@@ -371,10 +472,18 @@ mod tests {
         let effects = rig.feed(Input::Detach);
         assert_eq!(effects.first(), Some(&Effect::UnwatchAll));
         assert_eq!(effects.last(), Some(&Effect::Release(Release::HandOver)));
-        assert_eq!((told(&effects), rig.life.state(), rig.life.is_closed()), (vec![], State::Gone, true));
+        assert_eq!(
+            (told(&effects), rig.life.state(), rig.life.is_closed()),
+            (vec![], State::Gone, true)
+        );
         assert!(Timer::ALL.iter().all(|timer| rig.at(*timer).is_none()));
         assert_eq!(rig.life.can_detach(), Err(DetachError::Gone));
-        assert_eq!(rig.life.settled(Ns::MAX, ContainedBy::Group).map(|s| s.state), Some(SettledAs::Kept));
+        assert_eq!(
+            rig.life
+                .settled(Ns::MAX, ContainedBy::Group)
+                .map(|s| s.state),
+            Some(SettledAs::Kept)
+        );
     }
 
     #[test]
@@ -396,7 +505,10 @@ mod tests {
         let mut rig = Rig::running(policy());
         assert_eq!(rig.feed(Input::Abandon)[0], Effect::Signal(Signal::KILL));
         let reported = super::super::policy::BackgroundPolicy::report_only().grace(ms(0));
-        let mut rig = Rig::exited(Policy { background: reported, ..policy() });
+        let mut rig = Rig::exited(Policy {
+            background: reported,
+            ..policy()
+        });
         let _ = rig.feed(Input::Probed(Probe::Alive));
         let _ = rig.feed(Input::Members(&[member(1)], true));
         assert!(rig.feed(Input::Abandon).is_empty());
@@ -418,13 +530,19 @@ mod tests {
         let _ = rig.stop();
         let _ = rig.feed(Input::Signalled(Signalled::Sent));
         let _ = rig.feed(Input::Exit(code(0)));
-        assert_eq!(told(&rig.end_streams()), [Happening::Drained { warn: false }, Happening::Settled]);
+        assert_eq!(
+            told(&rig.end_streams()),
+            [Happening::Drained { warn: false }, Happening::Settled]
+        );
         let _ = rig.feed(Input::Swept);
         let _ = rig.feed(Input::Probed(Probe::Alive));
         let _ = rig.feed(Input::Members(&[member(1)], true));
         let _ = rig.feed(Input::MemberGone);
         assert!(!rig.life.is_closed());
-        assert_eq!(told(&rig.feed(Input::Probed(Probe::Empty))), [Happening::Closed]);
+        assert_eq!(
+            told(&rig.feed(Input::Probed(Probe::Empty))),
+            [Happening::Closed]
+        );
     }
 
     #[test]

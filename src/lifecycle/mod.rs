@@ -7,9 +7,9 @@
 //!  Life::handle(now, input) --> drain --> group --> stop --> settle --> close?      facts go round until there is none
 //! ```
 //!
-//! The drain is `generation.rs` (the table) and `drain.rs` (what its cells do), with `streams.rs`; then `group.rs`, `stop.rs`,
-//! `settle.rs`. `heard.rs` says which input concerns which machine, `step.rs` is what they share, `life.rs` joins them,
-//! and `query.rs` answers for them.
+//! The drain is `generation.rs` (the table) and `drain.rs` (what its cells do), with `streams.rs`;
+//! then `group.rs`, `stop.rs`, `settle.rs`. `heard.rs` says which input concerns which machine,
+//! `step.rs` is what they share, `life.rs` joins them, and `query.rs` answers for them.
 //!
 //! Time is an argument. No clock, descriptor, environment or static is read here.
 
@@ -48,7 +48,8 @@ use report::{StopReason, StreamEnd};
 /// What can happen to a generation.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
-    /// exec has succeeded. Exactly one of this and the next, before any other input from the kernel.
+    /// exec has succeeded. Exactly one of this and the next, before any other input from the
+    /// kernel.
     Started,
     /// The spawn has failed.
     StartFailed,
@@ -56,7 +57,8 @@ pub enum Input<'a> {
     Bytes(Stream, u64),
     /// A stream has ended; once per stream. `Closed` when the host asked for it.
     Ended(Stream, StreamEnd),
-    /// Answer to [`Effect::Sweep`]: every open stream was read until it was empty, had ended, or its pipe's capacity was read.
+    /// Answer to [`Effect::Sweep`]: every open stream was read until it was empty, had ended, or
+    /// its pipe's capacity was read.
     Swept,
     /// The leader has ended.
     Exit(ExitInfo),
@@ -92,7 +94,8 @@ pub enum Input<'a> {
     Due(Timer),
 }
 
-/// The timers of a generation. Each is armed only by the state that owns it, and gone when that state is left.
+/// The timers of a generation. Each is armed only by the state that owns it, and gone when that
+/// state is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Timer {
@@ -137,7 +140,8 @@ pub enum Happening {
     SpawnFailed,
     /// The leader has ended.
     Exited,
-    /// The verdict, of either kind; a timed-out drain's holders are known. With `warn` the WARN line is due, once.
+    /// The verdict, of either kind; a timed-out drain's holders are known. With `warn` the WARN
+    /// line is due, once.
     Drained {
         /// Bounds idle and limit only.
         warn: bool,
@@ -153,7 +157,8 @@ pub enum Happening {
 /// What is to be done, in order, before the next input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// Read every open stream until it is empty or ended; answer `Bytes`, `Ended`, then `Swept`. May take several turns.
+    /// Read every open stream until it is empty or ended; answer `Bytes`, `Ended`, then `Swept`.
+    /// May take several turns.
     Sweep,
     /// What stderr has brought so far are the last words; what comes from now on is late.
     Mark,
@@ -161,12 +166,14 @@ pub enum Effect {
     Probe,
     /// Look for the members; answer `Members` in a later turn.
     Scan,
-    /// Watch the members (`Life::members`), at most `limits::WATCHED`, all older watches replaced; answer `WatchFailed` once if
-    /// one or more could not be watched, `MemberGone` for each that had ended already.
+    /// Watch the members (`Life::members`), at most `limits::WATCHED`, all older watches replaced;
+    /// answer `WatchFailed` once if one or more could not be watched, `MemberGone` for each
+    /// that had ended already.
     Watch,
     /// No member is watched any more.
     UnwatchAll,
-    /// Look for the holders of the open streams; answer `Holders` in a later turn, within `limits::HOLDER_TIME`.
+    /// Look for the holders of the open streams; answer `Holders` in a later turn, within
+    /// `limits::HOLDER_TIME`.
     FindHolders,
     /// Close this stream's read end.
     Close(Stream),
@@ -174,8 +181,8 @@ pub enum Effect {
     CloseStdin,
     /// Send it to the whole group; answer `Signalled`.
     Signal(Signal),
-    /// Send it to those members outside the group who were found since the last `Signal`; answer `Signalled` if it reached somebody
-    /// or was refused.
+    /// Send it to those members outside the group who were found since the last `Signal`; answer
+    /// `Signalled` if it reached somebody or was refused.
     SignalOutside(Signal),
     /// Arm (or re-arm) a timer.
     Arm(Timer, Ns),

@@ -59,7 +59,10 @@ pub struct DrainPolicy {
 
 impl Default for DrainPolicy {
     fn default() -> Self {
-        DrainPolicy { idle: Bound::After(limits::DRAIN_IDLE), limit: Bound::After(limits::DRAIN_LIMIT) }
+        DrainPolicy {
+            idle: Bound::After(limits::DRAIN_IDLE),
+            limit: Bound::After(limits::DRAIN_LIMIT),
+        }
     }
 }
 
@@ -93,7 +96,11 @@ pub struct StopPolicy {
 
 impl Default for StopPolicy {
     fn default() -> Self {
-        StopPolicy { signal: Signal::TERM, grace: Bound::After(limits::STOP_GRACE), stuck_after: limits::STUCK_AFTER }
+        StopPolicy {
+            signal: Signal::TERM,
+            grace: Bound::After(limits::STOP_GRACE),
+            stuck_after: limits::STUCK_AFTER,
+        }
     }
 }
 
@@ -136,7 +143,8 @@ pub enum Wait {
 pub struct BackgroundPolicy {
     /// Nobody looks.
     pub disabled: bool,
-    /// How long a survivor may live after the exit before it counts as background work. Default 2 s.
+    /// How long a survivor may live after the exit before it counts as background work. Default 2
+    /// s.
     pub grace: Option<Duration>,
     /// How long it is waited for from then on. Default 30 min.
     pub wait: Option<Wait>,
@@ -149,12 +157,18 @@ pub struct BackgroundPolicy {
 impl BackgroundPolicy {
     /// List what is left after the grace, and leave it.
     pub fn report_only() -> Self {
-        BackgroundPolicy { wait: Some(Wait::ReportOnly), ..Self::default() }
+        BackgroundPolicy {
+            wait: Some(Wait::ReportOnly),
+            ..Self::default()
+        }
     }
 
     /// Nobody looks.
     pub fn disabled() -> Self {
-        BackgroundPolicy { disabled: true, ..Self::default() }
+        BackgroundPolicy {
+            disabled: true,
+            ..Self::default()
+        }
     }
 
     /// Sets [`BackgroundPolicy::grace`].
@@ -210,7 +224,10 @@ pub struct LastWordsPolicy {
 
 impl Default for LastWordsPolicy {
     fn default() -> Self {
-        LastWordsPolicy { lines: limits::TAIL_LINES, late_lines: limits::LATE_LINES }
+        LastWordsPolicy {
+            lines: limits::TAIL_LINES,
+            late_lines: limits::LATE_LINES,
+        }
     }
 }
 

@@ -52,7 +52,9 @@ impl Life {
             generation::Phase::Spawning => State::Spawning,
             generation::Phase::Failing => State::Failing,
             generation::Phase::Running => State::Running,
-            generation::Phase::Sweeping { .. } | generation::Phase::Exited | generation::Phase::LastRead { .. } => State::Exited,
+            generation::Phase::Sweeping { .. }
+            | generation::Phase::Exited
+            | generation::Phase::LastRead { .. } => State::Exited,
             generation::Phase::Drained => State::Drained,
             generation::Phase::DrainTimedOut { .. } => State::DrainTimedOut,
             generation::Phase::Failed => State::Failed,
@@ -66,13 +68,15 @@ impl Life {
         self.given.policy.stop
     }
 
-    /// What the leader is to be collected with, now. It is kept as a zombie only where its number is the one safe way to the
-    /// group, and a way may be needed: a stop is in progress, or nobody looks (so nobody else is known). Not if the generation
-    /// closes with the exit.
+    /// What the leader is to be collected with, now. It is kept as a zombie only where its number
+    /// is the one safe way to the group, and a way may be needed: a stop is in progress, or
+    /// nobody looks (so nobody else is known). Not if the generation closes with the exit.
     pub fn keep(&self) -> Keep {
         let may_signal = self.stop.is_in_progress() || self.given.policy.background.disabled;
         let closes_now = match self.drain.phase() {
-            generation::Phase::Running => !self.drain.streams().any_open() && !self.stop.is_in_progress(),
+            generation::Phase::Running => {
+                !self.drain.streams().any_open() && !self.stop.is_in_progress()
+            }
             generation::Phase::Failing => true,
             generation::Phase::Spawning
             | generation::Phase::Sweeping { .. }
@@ -84,7 +88,11 @@ impl Life {
             | generation::Phase::Unfinished
             | generation::Phase::Gone => false,
         };
-        if may_signal && !self.given.group_signal && !closes_now { Keep::Zombie } else { Keep::No }
+        if may_signal && !self.given.group_signal && !closes_now {
+            Keep::Zombie
+        } else {
+            Keep::No
+        }
     }
 
     /// Nothing changes any more: it is closed, or the host has let it go.
@@ -96,7 +104,8 @@ impl Life {
     ///
     /// # Errors
     ///
-    /// `NotStarted` before its program runs, `Killing` once SIGKILL was sent and somebody may be left, `Gone` when it is closed.
+    /// `NotStarted` before its program runs, `Killing` once SIGKILL was sent and somebody may be
+    /// left, `Gone` when it is closed.
     pub fn can_detach(&self) -> Result<(), DetachError> {
         if self.is_closed() {
             return Err(DetachError::Gone);
@@ -105,10 +114,12 @@ impl Life {
             State::Spawning | State::Failing | State::Failed => Err(DetachError::NotStarted),
             State::Unfinished => Err(DetachError::Killing),
             State::Gone => Err(DetachError::Gone),
-            State::Running | State::Exited | State::Drained | State::DrainTimedOut => match self.stopping() {
-                Ladder::Killing => Err(DetachError::Killing),
-                Ladder::Idle | Ladder::Terminating | Ladder::Over => Ok(()),
-            },
+            State::Running | State::Exited | State::Drained | State::DrainTimedOut => {
+                match self.stopping() {
+                    Ladder::Killing => Err(DetachError::Killing),
+                    Ladder::Idle | Ladder::Terminating | Ladder::Over => Ok(()),
+                }
+            }
         }
     }
 
@@ -152,7 +163,8 @@ impl Life {
         self.drain.outcome()
     }
 
-    /// The drain; `None` before the verdict, and when it could not be started. Allocates for the holders.
+    /// The drain; `None` before the verdict, and when it could not be started. Allocates for the
+    /// holders.
     pub fn drain_report(&self) -> Option<DrainReport> {
         self.drain.report(self.given.policy.drain)
     }
@@ -162,7 +174,8 @@ impl Life {
         self.stop.report(&self.group)
     }
 
-    /// How background work was settled; `None` before that, and when it could not be started. Allocates for the list.
+    /// How background work was settled; `None` before that, and when it could not be started.
+    /// Allocates for the list.
     pub fn settled(&self, now: Ns, contained_by: ContainedBy) -> Option<Settled> {
         let state = self.settle.outcome().filter(|_| self.outcome().is_some())?;
         let processes = match state {
@@ -174,10 +187,20 @@ impl Life {
         };
         let processes = processes.iter().map(|member| member.who.clone()).collect();
         let waited = match self.exit() {
-            Some(_) => self.settle.over_at().min(now).since(self.drain.exit_at()).to_duration(),
+            Some(_) => self
+                .settle
+                .over_at()
+                .min(now)
+                .since(self.drain.exit_at())
+                .to_duration(),
             None => std::time::Duration::ZERO,
         };
-        Some(Settled { state, waited, contained_by, processes })
+        Some(Settled {
+            state,
+            waited,
+            contained_by,
+            processes,
+        })
     }
 
     /// How the stream ended.
@@ -190,14 +213,21 @@ impl Life {
         self.drain.streams().late(stream)
     }
 
-    /// The state that owns this timer is the current one. A timer that is armed without this is a fault.
+    /// The state that owns this timer is the current one. A timer that is armed without this is a
+    /// fault.
     pub fn wants_timer(&self, timer: Timer) -> bool {
         !self.is_closed()
             && match timer {
                 Timer::RunLimit => true,
                 Timer::DrainIdle => self.drain.phase() == generation::Phase::Exited,
-                Timer::DrainLimit => matches!(self.drain.phase(), generation::Phase::Exited | generation::Phase::LastRead { .. }),
-                Timer::StopGrace => matches!(self.stop.phase(), stop::Phase::Terminating { .. } | stop::Phase::Counting),
+                Timer::DrainLimit => matches!(
+                    self.drain.phase(),
+                    generation::Phase::Exited | generation::Phase::LastRead { .. }
+                ),
+                Timer::StopGrace => matches!(
+                    self.stop.phase(),
+                    stop::Phase::Terminating { .. } | stop::Phase::Counting
+                ),
                 Timer::StuckAfter => self.stop.phase() == stop::Phase::Killing,
                 Timer::BackgroundGrace => self.settle.phase() == settle::Phase::Grace,
                 Timer::BackgroundWait => self.settle.phase() == settle::Phase::Waiting,
@@ -212,6 +242,11 @@ impl Life {
 
     /// The states of drain, group, stop and settle, by the names of their diagrams. For tests.
     pub fn phases(&self) -> [&'static str; 4] {
-        [self.drain.phase().name(), self.group.phase().name(), self.stop.phase().name(), self.settle.phase().name()]
+        [
+            self.drain.phase().name(),
+            self.group.phase().name(),
+            self.stop.phase().name(),
+            self.settle.phase().name(),
+        ]
     }
 }

@@ -1,5 +1,5 @@
-//! What the host is told. The fields are those of the JSON report, schema 1; with the feature `serde` a [`Report`]
-//! serializes to exactly that.
+//! What the host is told. The fields are those of the JSON report, schema 1; with the feature
+//! `serde` a [`Report`] serializes to exactly that.
 
 use crate::error::{Errno, SpawnError};
 use crate::kernel::{Caps, Usage};
@@ -9,7 +9,11 @@ use std::time::{Duration, SystemTime};
 
 /// How the drain ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(rename_all = "snake_case")
+)]
 #[non_exhaustive]
 pub enum Verdict {
     /// End of file (or an error) on every captured stream.
@@ -22,7 +26,11 @@ pub enum Verdict {
 
 /// What ended the drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(rename_all = "snake_case")
+)]
 #[non_exhaustive]
 pub enum EndedBy {
     /// Every captured stream ended.
@@ -64,7 +72,8 @@ pub struct DrainReport {
     pub waited: Duration,
     /// Who still held a pipe at the verdict. Empty unless it timed out.
     pub holders: Vec<Holder>,
-    /// Whether that list is complete (/proc may refuse, or time ran out; for a leader that never ended nobody was looked for).
+    /// Whether that list is complete (/proc may refuse, or time ran out; for a leader that never
+    /// ended nobody was looked for).
     pub holders_complete: bool,
     /// The streams that were still open at the verdict.
     pub open: Vec<Stream>,
@@ -75,7 +84,10 @@ impl DrainReport {
     pub(crate) const NOTHING: DrainReport = DrainReport {
         verdict: Verdict::Unfinished,
         ended_by: None,
-        policy: DrainPolicy { idle: Bound::Never, limit: Bound::Never },
+        policy: DrainPolicy {
+            idle: Bound::Never,
+            limit: Bound::Never,
+        },
         waited: Duration::ZERO,
         holders: Vec::new(),
         holders_complete: false,
@@ -85,7 +97,11 @@ impl DrainReport {
 
 /// Why a stop was begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(rename_all = "snake_case")
+)]
 #[non_exhaustive]
 pub enum StopReason {
     /// The host asked.
@@ -116,7 +132,11 @@ pub struct StopReport {
 
 /// How a captured stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(rename_all = "snake_case")
+)]
 #[non_exhaustive]
 pub enum StreamEnd {
     /// End of file.
@@ -143,13 +163,18 @@ pub struct StreamReport {
     pub end: Option<StreamEnd>,
     /// The read error.
     pub error: Option<Errno>,
-    /// The capacity of its pipe in bytes, if one was asked for ([`Capture::pipe`](crate::Capture::pipe)): what was had.
+    /// The capacity of its pipe in bytes, if one was asked for
+    /// ([`Capture::pipe`](crate::Capture::pipe)): what was had.
     pub capacity: Option<u32>,
 }
 
 /// How a fed stdin ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(rename_all = "snake_case")
+)]
 #[non_exhaustive]
 pub enum StdinEnd {
     /// Everything was written, and it was closed.
@@ -178,7 +203,11 @@ pub struct StdinReport {
 
 /// What became of background work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(rename_all = "snake_case")
+)]
 #[non_exhaustive]
 pub enum SettledAs {
     /// There was none.
@@ -198,19 +227,26 @@ pub enum SettledAs {
 }
 
 impl SettledAs {
-    /// Whether all work is done: true for none and finished, unknown when nobody looked, else false.
+    /// Whether all work is done: true for none and finished, unknown when nobody looked, else
+    /// false.
     pub const fn complete(self) -> Option<bool> {
         match self {
             SettledAs::None | SettledAs::Finished => Some(true),
             SettledAs::Disabled => None,
-            SettledAs::Reported | SettledAs::Terminated | SettledAs::Kept | SettledAs::Stuck => Some(false),
+            SettledAs::Reported | SettledAs::Terminated | SettledAs::Kept | SettledAs::Stuck => {
+                Some(false)
+            }
         }
     }
 }
 
 /// How escapees of the group are found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(rename_all = "snake_case")
+)]
 #[non_exhaustive]
 pub enum ContainedBy {
     /// They are not: the process group alone is looked at.
@@ -238,8 +274,12 @@ pub struct Settled {
 
 impl Settled {
     /// Nobody looked.
-    pub(crate) const NOTHING: Settled =
-        Settled { state: SettledAs::Disabled, waited: Duration::ZERO, contained_by: ContainedBy::Group, processes: Vec::new() };
+    pub(crate) const NOTHING: Settled = Settled {
+        state: SettledAs::Disabled,
+        waited: Duration::ZERO,
+        contained_by: ContainedBy::Group,
+        processes: Vec::new(),
+    };
 }
 
 /// When, and for how long.
@@ -258,8 +298,9 @@ pub struct Timing {
 ///
 /// # As JSON
 ///
-/// With the feature `serde` it is `Serialize`, in the form that `lastwords run --report` writes: `schema` 1. Every field is always there,
-/// and `null` where there is no value; fields are added, never renamed. Times end with their unit, signals are names without `SIG`.
+/// With the feature `serde` it is `Serialize`, in the form that `lastwords run --report` writes:
+/// `schema` 1. Every field is always there, and `null` where there is no value; fields are added,
+/// never renamed. Times end with their unit, signals are names without `SIG`.
 ///
 /// | field | says |
 /// | --- | --- |
@@ -282,7 +323,8 @@ pub struct Timing {
 /// | `usage` | `null`, or `user_us`, `system_us`, `max_rss_kib` |
 /// | `backend`, `exit_source` | `epoll` or `uring`; `pidfd` or `sigchld` |
 ///
-/// A holder has `pid`, `comm` and `streams`; a process in `stuck` and `processes` has `pid`, `comm`, `state` (as in ps(1)) and `age_ms`.
+/// A holder has `pid`, `comm` and `streams`; a process in `stuck` and `processes` has `pid`,
+/// `comm`, `state` (as in ps(1)) and `age_ms`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
@@ -333,7 +375,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// The report of a command of which there never was a process: [`Reactor::start`](crate::Reactor) has refused it.
+    /// The report of a command of which there never was a process:
+    /// [`Reactor::start`](crate::Reactor) has refused it.
     ///
     /// `command` is told as it is given.
     pub fn of_failed_spawn(command: Vec<String>, error: SpawnError, caps: &Caps) -> Report {
@@ -363,14 +406,16 @@ impl Report {
         }
     }
 
-    /// Whether the leader ended with exit code 0. Nothing else is looked at: neither the outcome (a command that was stopped or ran into
-    /// its limit may still end with 0), nor the verdict on its pipes, nor the work that it left ([`Settled::state`]). False for a
-    /// signal, an unknown status, a leader that never ended, and a failed spawn.
+    /// Whether the leader ended with exit code 0. Nothing else is looked at: neither the outcome (a
+    /// command that was stopped or ran into its limit may still end with 0), nor the verdict on
+    /// its pipes, nor the work that it left ([`Settled::state`]). False for a signal, an
+    /// unknown status, a leader that never ended, and a failed spawn.
     pub fn success(&self) -> bool {
         self.exit.is_some_and(|e| e.success())
     }
 
-    /// The JSON field `state`: `drained`, `drain_timed_out` or `unfinished`; `None` when it could not be started.
+    /// The JSON field `state`: `drained`, `drain_timed_out` or `unfinished`; `None` when it could
+    /// not be started.
     pub fn state(&self) -> Option<Verdict> {
         self.drain.as_ref().map(|d| d.verdict)
     }

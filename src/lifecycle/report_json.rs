@@ -1,10 +1,11 @@
-//! The report as JSON, schema 1: every field always there, null where there is no value, infinite bounds null, signals
-//! without `SIG`. Fields are added, never renamed. What each of them says stands in the documentation of [`Report`].
+//! The report as JSON, schema 1: every field always there, null where there is no value, infinite
+//! bounds null, signals without `SIG`. Fields are added, never renamed. What each of them says
+//! stands in the documentation of [`Report`].
 
 use super::policy::Bound;
 use super::report::{
-    ContainedBy, DrainReport, EndedBy, Report, Settled, SettledAs, StdinEnd, StdinReport, StopReason, StopReport, StreamEnd, StreamReport,
-    Timing,
+    ContainedBy, DrainReport, EndedBy, Report, Settled, SettledAs, StdinEnd, StdinReport,
+    StopReason, StopReport, StreamEnd, StreamReport, Timing,
 };
 use crate::error::{Errno, SpawnError};
 use crate::kernel::Usage;
@@ -34,7 +35,10 @@ impl Serialize for Report {
             stop: self.stop.as_ref().map(StopJson::from),
             drain: self.drain.as_ref().map(DrainJson::from),
             streams: StreamsJson::of(self),
-            stdin: self.stdin.filter(|_| self.error.is_none()).map(StdinJson::from),
+            stdin: self
+                .stdin
+                .filter(|_| self.error.is_none())
+                .map(StdinJson::from),
             stderr_tail: &self.stderr_tail,
             late_tail: &self.late_tail,
             redacted: self.redacted,
@@ -110,8 +114,20 @@ struct StopJson<'a> {
 
 impl<'a> From<&'a StopReport> for StopJson<'a> {
     fn from(stop: &'a StopReport) -> StopJson<'a> {
-        let StopReport { reason, signal, escalated, stuck, denied } = stop;
-        StopJson { reason: *reason, signal: *signal, escalated: *escalated, denied: *denied, stuck }
+        let StopReport {
+            reason,
+            signal,
+            escalated,
+            stuck,
+            denied,
+        } = stop;
+        StopJson {
+            reason: *reason,
+            signal: *signal,
+            escalated: *escalated,
+            denied: *denied,
+            stuck,
+        }
     }
 }
 
@@ -147,8 +163,15 @@ struct StreamsJson {
 impl StreamsJson {
     /// Of a command that never ran, nothing was captured.
     fn of(report: &Report) -> StreamsJson {
-        let ran = |stream: Option<StreamReport>| stream.filter(|_| report.error.is_none()).map(StreamJson::from);
-        StreamsJson { stdout: ran(report.stdout), stderr: ran(report.stderr) }
+        let ran = |stream: Option<StreamReport>| {
+            stream
+                .filter(|_| report.error.is_none())
+                .map(StreamJson::from)
+        };
+        StreamsJson {
+            stdout: ran(report.stdout),
+            stderr: ran(report.stderr),
+        }
     }
 }
 
@@ -164,8 +187,22 @@ struct StreamJson {
 
 impl From<StreamReport> for StreamJson {
     fn from(stream: StreamReport) -> StreamJson {
-        let StreamReport { bytes, dropped, late, end, error, capacity } = stream;
-        StreamJson { bytes, dropped, late, end, error: error.map(errno), capacity }
+        let StreamReport {
+            bytes,
+            dropped,
+            late,
+            end,
+            error,
+            capacity,
+        } = stream;
+        StreamJson {
+            bytes,
+            dropped,
+            late,
+            end,
+            error: error.map(errno),
+            capacity,
+        }
     }
 }
 
@@ -179,8 +216,18 @@ struct StdinJson {
 
 impl From<StdinReport> for StdinJson {
     fn from(stdin: StdinReport) -> StdinJson {
-        let StdinReport { bytes, unwritten, end, error } = stdin;
-        StdinJson { bytes, unwritten, end, error: error.map(errno) }
+        let StdinReport {
+            bytes,
+            unwritten,
+            end,
+            error,
+        } = stdin;
+        StdinJson {
+            bytes,
+            unwritten,
+            end,
+            error: error.map(errno),
+        }
     }
 }
 
@@ -214,7 +261,11 @@ struct TimingJson {
 
 impl From<Timing> for TimingJson {
     fn from(timing: Timing) -> TimingJson {
-        TimingJson { started_at: rfc3339(timing.started_at), ran_us: timing.ran.map(micros), total_us: micros(timing.total) }
+        TimingJson {
+            started_at: rfc3339(timing.started_at),
+            ran_us: timing.ran.map(micros),
+            total_us: micros(timing.total),
+        }
     }
 }
 
@@ -227,14 +278,22 @@ struct UsageJson {
 
 impl From<Usage> for UsageJson {
     fn from(usage: Usage) -> UsageJson {
-        UsageJson { user_us: micros(usage.user), system_us: micros(usage.system), max_rss_kib: usage.max_rss_kib }
+        UsageJson {
+            user_us: micros(usage.user),
+            system_us: micros(usage.system),
+            max_rss_kib: usage.max_rss_kib,
+        }
     }
 }
 
-/// In UTC, to the microsecond. A clock outside the years 1970 to 9999 is moved to their edge: the format has no others.
+/// In UTC, to the microsecond. A clock outside the years 1970 to 9999 is moved to their edge: the
+/// format has no others.
 fn rfc3339(at: SystemTime) -> String {
     const LAST: Duration = Duration::from_secs(253_402_300_799);
-    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).min(LAST);
+    let since = at
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or(Duration::ZERO)
+        .min(LAST);
     humantime::format_rfc3339_micros(SystemTime::UNIX_EPOCH + since).to_string()
 }
 
@@ -265,7 +324,11 @@ mod tests {
 
     fn failed() -> Report {
         let error = SpawnError::new(Step::Find, Errno::from_raw(libc::ENOENT)).at("nope");
-        Report::of_failed_spawn(vec!["nope".into(), "-x".into()], error, &Caps::bare(Backend::Epoll, ExitSource::Pidfd))
+        Report::of_failed_spawn(
+            vec!["nope".into(), "-x".into()],
+            error,
+            &Caps::bare(Backend::Epoll, ExitSource::Pidfd),
+        )
     }
 
     fn survivor() -> Survivor {
@@ -292,7 +355,11 @@ mod tests {
             ended_by: Some(EndedBy::Idle),
             policy: DrainPolicy::default().limit(Bound::Never),
             waited: Duration::from_micros(84),
-            holders: vec![Holder::new(9, "sleep".into(), vec![Stream::Stdout, Stream::Stderr])],
+            holders: vec![Holder::new(
+                9,
+                "sleep".into(),
+                vec![Stream::Stdout, Stream::Stderr],
+            )],
             holders_complete: true,
             open: vec![Stream::Stdout, Stream::Stderr],
         });
@@ -304,7 +371,12 @@ mod tests {
             error: Some(Errno::from_raw(libc::EIO)),
             capacity: None,
         });
-        report.stdin = Some(StdinReport { bytes: 3, unwritten: 4, end: StdinEnd::NoReader, error: None });
+        report.stdin = Some(StdinReport {
+            bytes: 3,
+            unwritten: 4,
+            end: StdinEnd::NoReader,
+            error: None,
+        });
         report.stderr_tail = vec!["last".into()];
         report.late_tail = vec!["late".into()];
         report.background = Some(Settled {
@@ -318,7 +390,11 @@ mod tests {
             ran: Some(Duration::from_micros(3)),
             total: Duration::from_micros(4),
         });
-        report.usage = Some(Usage::new(Duration::from_micros(1), Duration::from_micros(2), None));
+        report.usage = Some(Usage::new(
+            Duration::from_micros(1),
+            Duration::from_micros(2),
+            None,
+        ));
         report
     }
 
@@ -349,13 +425,34 @@ mod tests {
     #[test]
     fn a_failed_spawn_has_the_same_fields_and_null_where_there_is_no_value() {
         let (failed, full) = (json(&failed()), json(&full()));
-        let keys = |value: &Value| value.as_object().map(|o| o.keys().cloned().collect::<Vec<_>>());
+        let keys = |value: &Value| {
+            value
+                .as_object()
+                .map(|o| o.keys().cloned().collect::<Vec<_>>())
+        };
         assert_eq!(keys(&failed), keys(&full));
         assert_eq!(failed["error"]["step"], "find");
         assert_eq!(failed["error"]["path"], "nope");
         assert_eq!(failed["error"]["errno"], "ENOENT");
-        assert!(failed["error"]["message"].as_str().is_some_and(|m| m.contains("nope")));
-        for field in ["id", "generation", "pid", "state", "outcome", "exit", "stop", "drain", "stdin", "background", "timing", "usage"] {
+        assert!(
+            failed["error"]["message"]
+                .as_str()
+                .is_some_and(|m| m.contains("nope"))
+        );
+        for field in [
+            "id",
+            "generation",
+            "pid",
+            "state",
+            "outcome",
+            "exit",
+            "stop",
+            "drain",
+            "stdin",
+            "background",
+            "timing",
+            "usage",
+        ] {
             assert!(failed[field].is_null(), "{field}");
         }
         assert_eq!(failed["streams"], json!({"stdout": null, "stderr": null}));
@@ -364,13 +461,35 @@ mod tests {
     #[test]
     fn a_field_is_there_whether_it_has_a_value_or_not() {
         let (empty, mut report) = (json(&full()), full());
-        report.stdout = report.stdout.map(|stdout| StreamReport { capacity: Some(4096), ..stdout });
-        report.stdin = report.stdin.map(|stdin| StdinReport { end: StdinEnd::Error, error: Some(Errno::from_raw(libc::EIO)), ..stdin });
-        report.stop = report.stop.map(|stop| StopReport { denied: true, ..stop });
+        report.stdout = report.stdout.map(|stdout| StreamReport {
+            capacity: Some(4096),
+            ..stdout
+        });
+        report.stdin = report.stdin.map(|stdin| StdinReport {
+            end: StdinEnd::Error,
+            error: Some(Errno::from_raw(libc::EIO)),
+            ..stdin
+        });
+        report.stop = report.stop.map(|stop| StopReport {
+            denied: true,
+            ..stop
+        });
         let told = json(&report);
-        assert_eq!((&empty["streams"]["stdout"]["capacity"], &told["streams"]["stdout"]["capacity"]), (&Value::Null, &json!(4096)));
-        assert_eq!((&empty["stop"]["denied"], &told["stop"]["denied"]), (&json!(false), &json!(true)));
-        assert_eq!(told["stdin"], json!({"bytes": 3, "unwritten": 4, "end": "error", "error": "EIO"}));
+        assert_eq!(
+            (
+                &empty["streams"]["stdout"]["capacity"],
+                &told["streams"]["stdout"]["capacity"]
+            ),
+            (&Value::Null, &json!(4096))
+        );
+        assert_eq!(
+            (&empty["stop"]["denied"], &told["stop"]["denied"]),
+            (&json!(false), &json!(true))
+        );
+        assert_eq!(
+            told["stdin"],
+            json!({"bytes": 3, "unwritten": 4, "end": "error", "error": "EIO"})
+        );
         report.stdin = None;
         assert_eq!(json(&report).get("stdin"), Some(&Value::Null));
     }
@@ -386,7 +505,13 @@ mod tests {
 
     #[test]
     fn a_clock_beyond_the_format_is_moved_to_its_edge() {
-        assert_eq!(rfc3339(SystemTime::UNIX_EPOCH - Duration::from_secs(5)), "1970-01-01T00:00:00.000000Z");
-        assert_eq!(rfc3339(SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 40)), "9999-12-31T23:59:59.000000Z");
+        assert_eq!(
+            rfc3339(SystemTime::UNIX_EPOCH - Duration::from_secs(5)),
+            "1970-01-01T00:00:00.000000Z"
+        );
+        assert_eq!(
+            rfc3339(SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 40)),
+            "9999-12-31T23:59:59.000000Z"
+        );
     }
 }

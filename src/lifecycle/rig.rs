@@ -1,4 +1,5 @@
-//! For the tests of this room: a life, a clock that is set by hand, and the checks that hold after every input.
+//! For the tests of this room: a life, a clock that is set by hand, and the checks that hold after
+//! every input.
 
 use super::policy::{BackgroundPolicy, Bound, DrainPolicy, Policy, StopPolicy, Wait};
 use super::report::StopReason;
@@ -15,27 +16,43 @@ pub(super) const fn ms(n: u64) -> Duration {
 
 /// An exit with this code.
 pub(super) fn code(code: i32) -> ExitInfo {
-    ExitInfo { exit: Exit::with_code(code, StatusSource::Waitid), usage: None }
+    ExitInfo {
+        exit: Exit::with_code(code, StatusSource::Waitid),
+        usage: None,
+    }
 }
 
 /// A member with this number.
 pub(super) fn member(pid: u32) -> Member {
-    Member { who: Survivor::new(pid, "sleep".to_owned(), 'S', ms(1)), start: u64::from(pid) }
+    Member {
+        who: Survivor::new(pid, "sleep".to_owned(), 'S', ms(1)),
+        start: u64::from(pid),
+    }
 }
 
-/// The policies of these tests: idle 20 ms, limit 50 ms; stop 30 ms, stuck 40 ms; grace 10 ms, wait 100 ms, terminate 60 ms.
+/// The policies of these tests: idle 20 ms, limit 50 ms; stop 30 ms, stuck 40 ms; grace 10 ms, wait
+/// 100 ms, terminate 60 ms.
 pub(super) fn policy() -> Policy {
     Policy {
-        drain: DrainPolicy { idle: Bound::After(ms(20)), limit: Bound::After(ms(50)) },
+        drain: DrainPolicy {
+            idle: Bound::After(ms(20)),
+            limit: Bound::After(ms(50)),
+        },
         stop: StopPolicy::default().grace(ms(30)).stuck_after(ms(40)),
-        background: BackgroundPolicy::default().grace(ms(10)).wait(Wait::For(ms(100))).terminate_grace(ms(60)),
+        background: BackgroundPolicy::default()
+            .grace(ms(10))
+            .wait(Wait::For(ms(100)))
+            .terminate_grace(ms(60)),
         run_limit: None,
     }
 }
 
 /// The same, with nobody looking for background work.
 pub(super) fn blind() -> Policy {
-    Policy { background: BackgroundPolicy::disabled(), ..policy() }
+    Policy {
+        background: BackgroundPolicy::disabled(),
+        ..policy()
+    }
 }
 
 /// A life that is driven by a test.
@@ -48,7 +65,8 @@ pub(super) struct Rig {
 }
 
 impl Rig {
-    /// A process that has just been made, with both streams captured, on a kernel with the group flag.
+    /// A process that has just been made, with both streams captured, on a kernel with the group
+    /// flag.
     pub(super) fn spawned(policy: Policy) -> Rig {
         Rig::on(policy, [true, true], true)
     }
@@ -57,7 +75,11 @@ impl Rig {
     pub(super) fn on(policy: Policy, captured: [bool; 2], group_signal: bool) -> Rig {
         let mut life = Life::new(policy, captured, false, group_signal);
         let effects = life.begin(Ns::ZERO);
-        let mut rig = Rig { life, now: 0, armed: [None; 8] };
+        let mut rig = Rig {
+            life,
+            now: 0,
+            armed: [None; 8],
+        };
         rig.note(&effects);
         rig
     }
@@ -69,7 +91,8 @@ impl Rig {
         rig
     }
 
-    /// One whose leader has ended with code 0, was swept, and left both streams open; the group has not answered.
+    /// One whose leader has ended with code 0, was swept, and left both streams open; the group has
+    /// not answered.
     pub(super) fn exited(policy: Policy) -> Rig {
         let mut rig = Rig::running(policy);
         let _ = rig.feed(Input::Exit(code(0)));
@@ -100,7 +123,9 @@ impl Rig {
 
     /// The timer's time has come.
     pub(super) fn due(&mut self, timer: Timer) -> Vec<Effect> {
-        let at = self.at(timer).unwrap_or_else(|| panic!("{timer:?} is not armed"));
+        let at = self
+            .at(timer)
+            .unwrap_or_else(|| panic!("{timer:?} is not armed"));
         self.now = self.now.max(at);
         self.armed[timer as usize] = None;
         self.feed(Input::Due(timer))
@@ -109,7 +134,12 @@ impl Rig {
     /// The stop's grace is over: who is left (`pid` alone) is listed, and killed.
     pub(super) fn grace_over(&mut self, pid: u32) -> Vec<Effect> {
         let effects = self.due(Timer::StopGrace);
-        assert!(!effects.iter().any(|effect| matches!(effect, Effect::Signal(_))), "{effects:?}");
+        assert!(
+            !effects
+                .iter()
+                .any(|effect| matches!(effect, Effect::Signal(_))),
+            "{effects:?}"
+        );
         if effects.contains(&Effect::Probe) {
             let _ = self.feed(Input::Probed(Probe::Alive));
         }
@@ -127,7 +157,11 @@ impl Rig {
         self.note(&effects);
         for timer in Timer::ALL {
             let armed = self.armed[timer as usize].is_some();
-            assert!(!armed || self.life.wants_timer(timer), "{timer:?} is armed outside the state that owns it: {:?}", self.life);
+            assert!(
+                !armed || self.life.wants_timer(timer),
+                "{timer:?} is armed outside the state that owns it: {:?}",
+                self.life
+            );
         }
         effects.to_vec()
     }
@@ -138,7 +172,10 @@ impl Rig {
                 self.armed[*timer as usize] = Some(*at);
             }
             if let Effect::Cancel(timer) = effect {
-                assert!(self.armed[*timer as usize].take().is_some(), "{timer:?} is cancelled, and was not armed");
+                assert!(
+                    self.armed[*timer as usize].take().is_some(),
+                    "{timer:?} is cancelled, and was not armed"
+                );
             }
         }
     }
@@ -146,5 +183,14 @@ impl Rig {
 
 /// What the host was told, of these effects.
 pub(super) fn told(effects: &[Effect]) -> Vec<Happening> {
-    effects.iter().filter_map(|effect| if let Effect::Tell(happening) = effect { Some(*happening) } else { None }).collect()
+    effects
+        .iter()
+        .filter_map(|effect| {
+            if let Effect::Tell(happening) = effect {
+                Some(*happening)
+            } else {
+                None
+            }
+        })
+        .collect()
 }

@@ -1,4 +1,5 @@
-//! Background work: what outlives its leader is given a grace, waited for, and ended, kept or reported.
+//! Background work: what outlives its leader is given a grace, waited for, and ended, kept or
+//! reported.
 
 use super::group::Group;
 use super::heard::SettleWord as Heard;
@@ -66,11 +67,22 @@ pub(super) struct Settle {
 impl Settle {
     /// The leader has not ended.
     pub(super) fn new() -> Settle {
-        Settle { phase: Phase::Before, over_at: Ns::ZERO, named: List::new() }
+        Settle {
+            phase: Phase::Before,
+            over_at: Ns::ZERO,
+            named: List::new(),
+        }
     }
 
     /// Takes in one word. `group` and `stop` are looked at; `exit_at` is when the exit was seen.
-    pub(super) fn hear(&mut self, step: &mut Step<'_>, word: Word<'_>, group: &Group, stop: &Stop, exit_at: Ns) {
+    pub(super) fn hear(
+        &mut self,
+        step: &mut Step<'_>,
+        word: Word<'_>,
+        group: &Group,
+        stop: &Stop,
+        exit_at: Ns,
+    ) {
         let Some(heard) = Heard::of(word) else { return };
         match self.phase {
             Phase::Before => self.before(step, heard),
@@ -92,16 +104,28 @@ impl Settle {
             Heard::LeaderEnded => self.phase = Phase::Asked,
             Heard::SpawnFailed => self.over(step, SettledAs::None),
             // The leader itself stays: there will be no exit to settle after.
-            Heard::LadderOver(End::Stuck | End::Denied | End::NoWay) if step.policy.background.disabled => self.switch_off(step),
-            Heard::LadderOver(End::Stuck | End::Denied | End::NoWay) => self.over(step, SettledAs::Stuck),
+            Heard::LadderOver(End::Stuck | End::Denied | End::NoWay)
+                if step.policy.background.disabled =>
+            {
+                self.switch_off(step)
+            }
+            Heard::LadderOver(End::Stuck | End::Denied | End::NoWay) => {
+                self.over(step, SettledAs::Stuck)
+            }
             Heard::LadderOver(End::Gone) | Heard::StopBegan => {}
-            Heard::GroupAlive | Heard::GroupEmpty | Heard::GraceDue | Heard::WaitDue => step.impossible("the leader has not ended"),
+            Heard::GroupAlive | Heard::GroupEmpty | Heard::GraceDue | Heard::WaitDue => {
+                step.impossible("the leader has not ended")
+            }
         }
     }
 
     fn off(step: &mut Step<'_>, heard: Heard) {
         match heard {
-            Heard::GroupAlive | Heard::GroupEmpty | Heard::StopBegan | Heard::LadderOver(_) | Heard::SpawnFailed => {}
+            Heard::GroupAlive
+            | Heard::GroupEmpty
+            | Heard::StopBegan
+            | Heard::LadderOver(_)
+            | Heard::SpawnFailed => {}
             // A leader that was given up has ended after all.
             Heard::LeaderEnded => {}
             Heard::GraceDue | Heard::WaitDue => step.impossible("nobody looks"),
@@ -111,17 +135,25 @@ impl Settle {
     fn asked(&mut self, step: &mut Step<'_>, heard: Heard, stop: &Stop, exit_at: Ns) {
         match heard {
             // Those who needed the stop's SIGKILL died of it together with the leader.
-            Heard::GroupEmpty if stop.has_killed() && !stop.needed_kill().is_empty() => self.over(step, SettledAs::Terminated),
+            Heard::GroupEmpty if stop.has_killed() && !stop.needed_kill().is_empty() => {
+                self.over(step, SettledAs::Terminated)
+            }
             Heard::GroupEmpty => self.over(step, SettledAs::None),
             Heard::GroupAlive => match stop.ended() {
                 Some(End::Stuck | End::Denied | End::NoWay) => self.over(step, SettledAs::Stuck),
-                Some(End::Gone) | None if stop.is_in_progress() => self.phase = Phase::Ending { counted: false },
+                Some(End::Gone) | None if stop.is_in_progress() => {
+                    self.phase = Phase::Ending { counted: false }
+                }
                 Some(End::Gone) | None => self.begin_grace(step, exit_at),
             },
-            Heard::LadderOver(End::Stuck | End::Denied | End::NoWay) => self.over(step, SettledAs::Stuck),
+            Heard::LadderOver(End::Stuck | End::Denied | End::NoWay) => {
+                self.over(step, SettledAs::Stuck)
+            }
             // A stop that began: the answer that is under way decides.
             Heard::LadderOver(End::Gone) | Heard::StopBegan | Heard::SpawnFailed => {}
-            Heard::LeaderEnded | Heard::GraceDue | Heard::WaitDue => step.impossible("the group was only asked about"),
+            Heard::LeaderEnded | Heard::GraceDue | Heard::WaitDue => {
+                step.impossible("the group was only asked about")
+            }
         }
     }
 
@@ -131,7 +163,9 @@ impl Settle {
             Heard::GraceDue => self.list(step),
             Heard::StopBegan => self.end(step, false),
             Heard::GroupAlive | Heard::SpawnFailed => {}
-            Heard::LeaderEnded | Heard::WaitDue | Heard::LadderOver(_) => step.impossible("it is only given its grace"),
+            Heard::LeaderEnded | Heard::WaitDue | Heard::LadderOver(_) => {
+                step.impossible("it is only given its grace")
+            }
         }
     }
 
@@ -145,7 +179,9 @@ impl Settle {
             }
             Heard::StopBegan => self.end(step, true),
             Heard::SpawnFailed => {}
-            Heard::LeaderEnded | Heard::GraceDue | Heard::WaitDue | Heard::LadderOver(_) => step.impossible("it is only being listed"),
+            Heard::LeaderEnded | Heard::GraceDue | Heard::WaitDue | Heard::LadderOver(_) => {
+                step.impossible("it is only being listed")
+            }
         }
     }
 
@@ -157,32 +193,58 @@ impl Settle {
             // It has forked meanwhile.
             Heard::GroupAlive if !group.is_unlisted() => self.name(group),
             Heard::GroupAlive | Heard::SpawnFailed => {}
-            Heard::LeaderEnded | Heard::GraceDue | Heard::LadderOver(_) => step.impossible("it is only waited for"),
+            Heard::LeaderEnded | Heard::GraceDue | Heard::LadderOver(_) => {
+                step.impossible("it is only waited for")
+            }
         }
     }
 
-    fn ending(&mut self, step: &mut Step<'_>, heard: Heard, group: &Group, stop: &Stop, counted: bool) {
+    fn ending(
+        &mut self,
+        step: &mut Step<'_>,
+        heard: Heard,
+        group: &Group,
+        stop: &Stop,
+        counted: bool,
+    ) {
         match heard {
             Heard::GroupEmpty => {
-                // What dies of the ladder before it counts as background work is ordinary teardown, unless it needs SIGKILL. Who died
-                // of the leader's own SIGKILL, with it, was a zombie when it was asked who is left: nobody was ended after the leader.
+                // What dies of the ladder before it counts as background work is ordinary teardown,
+                // unless it needs SIGKILL. Who died of the leader's own SIGKILL,
+                // with it, was a zombie when it was asked who is left: nobody was ended after the
+                // leader.
                 let outcome = match (counted, stop.has_killed(), stop.has_signalled()) {
-                    (false, true, _) if stop.needed_kill().is_empty() && group.others().next().is_none() => SettledAs::None,
+                    (false, true, _)
+                        if stop.needed_kill().is_empty() && group.others().next().is_none() =>
+                    {
+                        SettledAs::None
+                    }
                     (_, true, _) | (true, _, true) => SettledAs::Terminated,
                     (true, false, false) => SettledAs::Finished,
                     (false, false, _) => SettledAs::None,
                 };
                 self.over(step, outcome);
             }
-            Heard::LadderOver(End::Stuck | End::Denied | End::NoWay) => self.over(step, SettledAs::Stuck),
-            Heard::LadderOver(End::Gone) | Heard::GroupAlive | Heard::StopBegan | Heard::SpawnFailed => {}
-            Heard::LeaderEnded | Heard::GraceDue | Heard::WaitDue => step.impossible("it is being ended"),
+            Heard::LadderOver(End::Stuck | End::Denied | End::NoWay) => {
+                self.over(step, SettledAs::Stuck)
+            }
+            Heard::LadderOver(End::Gone)
+            | Heard::GroupAlive
+            | Heard::StopBegan
+            | Heard::SpawnFailed => {}
+            Heard::LeaderEnded | Heard::GraceDue | Heard::WaitDue => {
+                step.impossible("it is being ended")
+            }
         }
     }
 
     fn after(step: &mut Step<'_>, heard: Heard) {
         match heard {
-            Heard::GroupAlive | Heard::GroupEmpty | Heard::StopBegan | Heard::LadderOver(_) | Heard::SpawnFailed => {}
+            Heard::GroupAlive
+            | Heard::GroupEmpty
+            | Heard::StopBegan
+            | Heard::LadderOver(_)
+            | Heard::SpawnFailed => {}
             // A leader that was given up has ended after all.
             Heard::LeaderEnded => {}
             Heard::GraceDue | Heard::WaitDue => step.impossible("it is settled"),
@@ -201,7 +263,8 @@ impl Settle {
         }
     }
 
-    /// From now on it counts; and who it is, is asked as of now: some have gone since the exit, some have come.
+    /// From now on it counts; and who it is, is asked as of now: some have gone since the exit,
+    /// some have come.
     fn list(&mut self, step: &mut Step<'_>) {
         self.phase = Phase::Listing;
         step.fact(Fact::List);
@@ -212,7 +275,12 @@ impl Settle {
     }
 
     fn listed(&mut self, step: &mut Step<'_>) {
-        match step.policy.background.wait.unwrap_or(Wait::For(limits::BACKGROUND_WAIT)) {
+        match step
+            .policy
+            .background
+            .wait
+            .unwrap_or(Wait::For(limits::BACKGROUND_WAIT))
+        {
             Wait::ReportOnly => self.over(step, SettledAs::Reported),
             Wait::For(wait) => {
                 self.phase = Phase::Waiting;
@@ -231,8 +299,16 @@ impl Settle {
             self.over(step, SettledAs::Kept);
         } else {
             self.end(step, true);
-            let grace = step.policy.background.terminate_grace.unwrap_or(limits::TERMINATE_GRACE);
-            let policy = StopPolicy { grace: Bound::After(grace), stuck_after: step.policy.stop.stuck_after, ..StopPolicy::default() };
+            let grace = step
+                .policy
+                .background
+                .terminate_grace
+                .unwrap_or(limits::TERMINATE_GRACE);
+            let policy = StopPolicy {
+                grace: Bound::After(grace),
+                stuck_after: step.policy.stop.stuck_after,
+                ..StopPolicy::default()
+            };
             step.fact(Fact::Stop(policy, StopReason::Background));
         }
     }
@@ -273,7 +349,12 @@ impl Settle {
         match self.phase {
             Phase::Over(outcome) => Some(outcome),
             Phase::Off => Some(SettledAs::Disabled),
-            Phase::Before | Phase::Asked | Phase::Grace | Phase::Listing | Phase::Waiting | Phase::Ending { .. } => None,
+            Phase::Before
+            | Phase::Asked
+            | Phase::Grace
+            | Phase::Listing
+            | Phase::Waiting
+            | Phase::Ending { .. } => None,
         }
     }
 
@@ -281,7 +362,14 @@ impl Settle {
     pub(super) fn left_running(&self) -> bool {
         match self.outcome() {
             Some(SettledAs::Kept | SettledAs::Reported) => true,
-            Some(SettledAs::None | SettledAs::Finished | SettledAs::Terminated | SettledAs::Stuck | SettledAs::Disabled) | None => false,
+            Some(
+                SettledAs::None
+                | SettledAs::Finished
+                | SettledAs::Terminated
+                | SettledAs::Stuck
+                | SettledAs::Disabled,
+            )
+            | None => false,
         }
     }
 

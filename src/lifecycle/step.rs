@@ -1,4 +1,5 @@
-//! What the four machines share while one input is worked on: the time, what is to be done, and what they tell each other.
+//! What the four machines share while one input is worked on: the time, what is to be done, and
+//! what they tell each other.
 
 use super::policy::{Policy, StopPolicy};
 use super::report::StopReason;

@@ -1,4 +1,5 @@
-//! The ladder: a signal to the whole group, a grace, SIGKILL to the whole group, and what is left is stuck.
+//! The ladder: a signal to the whole group, a grace, SIGKILL to the whole group, and what is left
+//! is stuck.
 //!
 //! Escalation goes by the group being empty, not by the leader being gone. Nothing is sent here.
 
@@ -35,8 +36,8 @@ use crate::words::Signal;
 pub(super) enum Phase {
     /// Nobody has asked.
     Idle,
-    /// The first signal is sent. `kill_at`: when the grace ends, if it does. `owed`: it had no way, and is sent again once
-    /// it is known who is left.
+    /// The first signal is sent. `kill_at`: when the grace ends, if it does. `owed`: it had no way,
+    /// and is sent again once it is known who is left.
     Terminating { kill_at: Option<Ns>, owed: bool },
     /// The grace is over: who is left is being listed, and needs SIGKILL, which follows at once.
     Counting,
@@ -90,7 +91,8 @@ impl Stop {
         }
     }
 
-    /// Says that members can be outside the group, where a signal to the group alone does not reach them.
+    /// Says that members can be outside the group, where a signal to the group alone does not reach
+    /// them.
     pub(super) fn look_outside(&mut self) {
         self.looks_outside = true;
     }
@@ -100,7 +102,9 @@ impl Stop {
         let Some(heard) = Heard::of(word) else { return };
         match self.phase {
             Phase::Idle => self.idle(step, heard, group),
-            Phase::Terminating { kill_at, owed } => self.terminating(step, heard, group, (kill_at, owed)),
+            Phase::Terminating { kill_at, owed } => {
+                self.terminating(step, heard, group, (kill_at, owed))
+            }
             Phase::Counting => self.counting(step, heard, group),
             Phase::Killing => self.killing(step, heard, group),
             Phase::Naming(end) => self.naming(step, heard, group, end),
@@ -118,15 +122,26 @@ impl Stop {
                 self.begin(step, &policy, StopReason::Timeout, group);
             }
             Heard::Kill(reason) => {
-                let policy = step.policy.stop.grace(Bound::After(std::time::Duration::ZERO));
+                let policy = step
+                    .policy
+                    .stop
+                    .grace(Bound::After(std::time::Duration::ZERO));
                 self.begin(step, &policy, reason, group);
             }
             Heard::GroupEmpty | Heard::Members | Heard::SpawnFailed => {}
-            Heard::GraceDue | Heard::StuckDue | Heard::Signalled(_) => step.impossible("no ladder has begun"),
+            Heard::GraceDue | Heard::StuckDue | Heard::Signalled(_) => {
+                step.impossible("no ladder has begun")
+            }
         }
     }
 
-    fn terminating(&mut self, step: &mut Step<'_>, heard: Heard, group: &Group, (kill_at, owed): (Option<Ns>, bool)) {
+    fn terminating(
+        &mut self,
+        step: &mut Step<'_>,
+        heard: Heard,
+        group: &Group,
+        (kill_at, owed): (Option<Ns>, bool),
+    ) {
         match heard {
             Heard::Stop(policy, _) => self.shorten(step, &policy, (kill_at, owed)),
             Heard::RunLimit => {
@@ -137,19 +152,30 @@ impl Stop {
             Heard::GraceDue => self.count(step),
             Heard::GroupEmpty => self.over(step, End::Gone),
             Heard::Members => {
-                // Who was forked after the signal waits for SIGKILL, but one that had no way yet has one now.
+                // Who was forked after the signal waits for SIGKILL, but one that had no way yet
+                // has one now.
                 if owed && !group.is_empty() {
-                    self.phase = Phase::Terminating { kill_at, owed: false };
+                    self.phase = Phase::Terminating {
+                        kill_at,
+                        owed: false,
+                    };
                     self.send_first(step);
-                } else if let (true, false, Some(begun)) = (self.looks_outside, group.is_empty(), self.begun) {
+                } else if let (true, false, Some(begun)) =
+                    (self.looks_outside, group.is_empty(), self.begun)
+                {
                     step.effect(Effect::SignalOutside(begun.signal));
                     step.effect(Effect::SignalOutside(Signal::CONT));
                 }
             }
-            Heard::Signalled(Signalled::Sent) => self.reached = self.reached.max(Reached::Signalled),
+            Heard::Signalled(Signalled::Sent) => {
+                self.reached = self.reached.max(Reached::Signalled)
+            }
             Heard::Signalled(Signalled::NoWay) => {
                 if group.is_unlisted() {
-                    self.phase = Phase::Terminating { kill_at, owed: true };
+                    self.phase = Phase::Terminating {
+                        kill_at,
+                        owed: true,
+                    };
                     step.fact(Fact::List);
                 } else {
                     self.over(step, End::NoWay);
@@ -174,8 +200,12 @@ impl Stop {
             Heard::Stop(policy, _) if policy.grace.is_zero() => self.kill(step),
             Heard::GroupEmpty => self.over(step, End::Gone),
             Heard::SpawnFailed => self.end(step, End::Gone),
-            Heard::Signalled(Signalled::Sent) => self.reached = self.reached.max(Reached::Signalled),
-            Heard::Stop(..) | Heard::RunLimit | Heard::Signalled(Signalled::Empty | Signalled::Denied | Signalled::NoWay) => {}
+            Heard::Signalled(Signalled::Sent) => {
+                self.reached = self.reached.max(Reached::Signalled)
+            }
+            Heard::Stop(..)
+            | Heard::RunLimit
+            | Heard::Signalled(Signalled::Empty | Signalled::Denied | Signalled::NoWay) => {}
             Heard::StuckDue => step.impossible("SIGKILL was not sent"),
         }
     }
@@ -200,7 +230,10 @@ impl Stop {
                 }
             }
             Heard::SpawnFailed => self.end(step, End::Gone),
-            Heard::Signalled(Signalled::Empty) | Heard::Stop(..) | Heard::RunLimit | Heard::Kill(_) => {}
+            Heard::Signalled(Signalled::Empty)
+            | Heard::Stop(..)
+            | Heard::RunLimit
+            | Heard::Kill(_) => {}
             Heard::GraceDue => step.impossible("the grace is over"),
         }
     }
@@ -217,13 +250,19 @@ impl Stop {
             Heard::GroupEmpty => self.over(step, End::Gone),
             Heard::SpawnFailed => self.end(step, End::Gone),
             Heard::Signalled(_) | Heard::Stop(..) | Heard::RunLimit | Heard::Kill(_) => {}
-            Heard::GraceDue | Heard::StuckDue => step.impossible("nothing is waited for but the list"),
+            Heard::GraceDue | Heard::StuckDue => {
+                step.impossible("nothing is waited for but the list")
+            }
         }
     }
 
     fn after(&mut self, step: &mut Step<'_>, heard: Heard) {
         match heard {
-            Heard::Stop(..) | Heard::RunLimit | Heard::Kill(_) | Heard::GroupEmpty | Heard::Members => {}
+            Heard::Stop(..)
+            | Heard::RunLimit
+            | Heard::Kill(_)
+            | Heard::GroupEmpty
+            | Heard::Members => {}
             // Answers to SIGCONT and to the last SIGKILL, which change nothing any more.
             Heard::Signalled(_) | Heard::SpawnFailed => {}
             Heard::GraceDue | Heard::StuckDue => step.impossible("the ladder is over"),
@@ -232,8 +271,18 @@ impl Stop {
 
     // ---- what the cells do
 
-    fn begin(&mut self, step: &mut Step<'_>, policy: &StopPolicy, reason: StopReason, group: &Group) {
-        self.begun = Some(Begun { reason, signal: policy.signal, escalated: false });
+    fn begin(
+        &mut self,
+        step: &mut Step<'_>,
+        policy: &StopPolicy,
+        reason: StopReason,
+        group: &Group,
+    ) {
+        self.begun = Some(Begun {
+            reason,
+            signal: policy.signal,
+            escalated: false,
+        });
         if group.is_empty() {
             // Nobody to signal, but a drain that an escapee holds ends now.
             self.over(step, End::Gone);
@@ -241,11 +290,21 @@ impl Stop {
         }
         self.stuck_after = policy.stuck_after.into();
         if policy.grace.is_zero() {
-            self.begun = Some(Begun { reason, signal: Signal::KILL, escalated: true });
+            self.begun = Some(Begun {
+                reason,
+                signal: Signal::KILL,
+                escalated: true,
+            });
             self.kill(step);
         } else {
-            let kill_at = policy.grace.duration().map(|grace| step.now.after(grace.into()));
-            self.phase = Phase::Terminating { kill_at, owed: false };
+            let kill_at = policy
+                .grace
+                .duration()
+                .map(|grace| step.now.after(grace.into()));
+            self.phase = Phase::Terminating {
+                kill_at,
+                owed: false,
+            };
             self.send_first(step);
             if let Some(at) = kill_at {
                 step.arm(Timer::StopGrace, at);
@@ -260,14 +319,22 @@ impl Stop {
     }
 
     /// A later stop can only bring the end nearer.
-    fn shorten(&mut self, step: &mut Step<'_>, policy: &StopPolicy, (kill_at, owed): (Option<Ns>, bool)) {
+    fn shorten(
+        &mut self,
+        step: &mut Step<'_>,
+        policy: &StopPolicy,
+        (kill_at, owed): (Option<Ns>, bool),
+    ) {
         self.stuck_after = self.stuck_after.min(policy.stuck_after.into());
         if policy.grace.is_zero() {
             self.kill(step);
         } else if let Some(grace) = policy.grace.duration() {
             let at = step.now.after(grace.into());
             if kill_at.is_none_or(|kill_at| at < kill_at) {
-                self.phase = Phase::Terminating { kill_at: Some(at), owed };
+                self.phase = Phase::Terminating {
+                    kill_at: Some(at),
+                    owed,
+                };
                 step.arm(Timer::StopGrace, at);
             }
         }
@@ -338,7 +405,11 @@ impl Stop {
     pub(super) fn ended(&self) -> Option<End> {
         match self.phase {
             Phase::Over(end) => Some(end),
-            Phase::Idle | Phase::Terminating { .. } | Phase::Counting | Phase::Killing | Phase::Naming(_) => None,
+            Phase::Idle
+            | Phase::Terminating { .. }
+            | Phase::Counting
+            | Phase::Killing
+            | Phase::Naming(_) => None,
         }
     }
 
@@ -357,7 +428,8 @@ impl Stop {
         self.reached == Reached::Killed
     }
 
-    /// Who had to be killed though the leader was asked in time: alive when the grace was over, the leader excepted.
+    /// Who had to be killed though the leader was asked in time: alive when the grace was over, the
+    /// leader excepted.
     pub(super) fn needed_kill(&self) -> &[Member] {
         self.needed_kill.as_slice()
     }
@@ -366,11 +438,21 @@ impl Stop {
         let begun = self.begun?;
         let end = self.ended();
         let stuck = match end {
-            Some(End::Stuck | End::Denied | End::NoWay) => group.members().iter().map(|member| member.who.clone()).collect(),
+            Some(End::Stuck | End::Denied | End::NoWay) => group
+                .members()
+                .iter()
+                .map(|member| member.who.clone())
+                .collect(),
             Some(End::Gone) | None => Vec::new(),
         };
         let denied = end == Some(End::Denied);
-        Some(StopReport { reason: begun.reason, signal: begun.signal, escalated: begun.escalated, stuck, denied })
+        Some(StopReport {
+            reason: begun.reason,
+            signal: begun.signal,
+            escalated: begun.escalated,
+            stuck,
+            denied,
+        })
     }
 }
 

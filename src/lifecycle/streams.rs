@@ -1,4 +1,5 @@
-//! The captured streams of one generation as the drain sees them: open or how they ended, paused or not, and the idle clock.
+//! The captured streams of one generation as the drain sees them: open or how they ended, paused or
+//! not, and the idle clock.
 
 use super::report::StreamEnd;
 use crate::time::Ns;
@@ -44,7 +45,14 @@ impl Streams {
                 open.put(stream);
             }
         }
-        Streams { open, paused: Set::default(), ends: [None; 2], late: [0; 2], last_byte: Ns::ZERO, paused_at: Ns::ZERO }
+        Streams {
+            open,
+            paused: Set::default(),
+            ends: [None; 2],
+            late: [0; 2],
+            last_byte: Ns::ZERO,
+            paused_at: Ns::ZERO,
+        }
     }
 
     /// Whether this one is captured and has not ended.
@@ -102,12 +110,15 @@ impl Streams {
         }
     }
 
-    /// It is read again: the idle clock stood since the pause began, or since the last byte of the other stream.
+    /// It is read again: the idle clock stood since the pause began, or since the last byte of the
+    /// other stream.
     pub(super) fn resume(&mut self, now: Ns, stream: Stream) {
         let was = !self.paused.is_empty();
         self.paused.remove(stream);
         if was && self.paused.is_empty() {
-            self.last_byte = self.last_byte.after(now.since(self.paused_at.max(self.last_byte)));
+            self.last_byte = self
+                .last_byte
+                .after(now.since(self.paused_at.max(self.last_byte)));
         }
     }
 
@@ -134,7 +145,10 @@ mod tests {
         assert!(!streams.close(Ns(1), Stdout, StreamEnd::Eof));
         assert!(streams.close(Ns(1), Stderr, StreamEnd::Error));
         assert!(!streams.close(Ns(2), Stderr, StreamEnd::Eof));
-        assert_eq!((streams.end(Stdout), streams.end(Stderr)), (None, Some(StreamEnd::Error)));
+        assert_eq!(
+            (streams.end(Stdout), streams.end(Stderr)),
+            (None, Some(StreamEnd::Error))
+        );
         assert!(!streams.any_open() && !streams.bytes(Ns(3), Stderr));
     }
 

@@ -36,42 +36,48 @@ impl Builder {
         self
     }
 
-    /// Whether groups are signalled through the leader's pidfd. For tests of the older kernels' ways.
+    /// Whether groups are signalled through the leader's pidfd. For tests of the older kernels'
+    /// ways.
     pub fn group_signal(&mut self, choice: GroupSignal) -> &mut Builder {
         self.linux.group_signal = choice;
         self
     }
 
-    /// Makes the descriptor readable at the deadline too, so that it alone is enough for a foreign loop. Default no.
+    /// Makes the descriptor readable at the deadline too, so that it alone is enough for a foreign
+    /// loop. Default no.
     pub fn fold_deadline(&mut self, fold: bool) -> &mut Builder {
         self.linux.fold_deadline = fold;
         self.settings.fold_deadline = fold;
         self
     }
 
-    /// Spawns with CLONE_VFORK: the caller stands still until exec. Default no; needed under valgrind.
+    /// Spawns with CLONE_VFORK: the caller stands still until exec. Default no; needed under
+    /// valgrind.
     pub fn vfork(&mut self, vfork: bool) -> &mut Builder {
         self.linux.vfork = vfork;
         self
     }
 
-    /// Makes this process the parent of its descendants whose own parent has ended (PR_SET_CHILD_SUBREAPER, prctl(2)), instead of
-    /// process 1. What the loop finds to be a member of a generation is reaped when it ends; anything else that the host inherits
+    /// Makes this process the parent of its descendants whose own parent has ended
+    /// (PR_SET_CHILD_SUBREAPER, prctl(2)), instead of process 1. What the loop finds to be a
+    /// member of a generation is reaped when it ends; anything else that the host inherits
     /// is the host's to reap. Never switched on unasked, and not switched off again. Default no.
     pub fn subreaper(&mut self, on: bool) -> &mut Builder {
         self.linux.orphans = if on { Orphans::Inherit } else { Orphans::Leave };
         self
     }
 
-    /// The same as [`Builder::subreaper`], for a host that has no children but the loop's, such as the first process of a container:
-    /// every orphan that it inherits is reaped, and counts as a member of the (one) command that is contained by a cookie.
-    /// **A host that waits for children of its own must not ask for this.** Default no.
+    /// The same as [`Builder::subreaper`], for a host that has no children but the loop's, such as
+    /// the first process of a container: every orphan that it inherits is reaped, and counts as
+    /// a member of the (one) command that is contained by a cookie. **A host that waits for
+    /// children of its own must not ask for this.** Default no.
     pub fn adopt_orphans(&mut self, on: bool) -> &mut Builder {
         self.linux.orphans = if on { Orphans::Adopt } else { Orphans::Leave };
         self
     }
 
-    /// How long dropping the loop may take to kill and reap what it owns; 0 sends SIGKILL and does not wait. Default 100 ms.
+    /// How long dropping the loop may take to kill and reap what it owns; 0 sends SIGKILL and does
+    /// not wait. Default 100 ms.
     pub fn drop_bound(&mut self, bound: Duration) -> &mut Builder {
         self.settings.drop_bound = bound;
         self
@@ -83,29 +89,35 @@ impl Builder {
         self
     }
 
-    /// Reads of running children in one turn, so also the most that one readiness of one child leads to before the turn ends: from 1
-    /// to 1024, what is beyond is taken for the nearer one. Each takes 64 KiB at most, or a little more; the poll set is looked at
-    /// after every eight, so that exits do not wait for more. More reads make turns longer and fewer. Default 16 (1 MiB at most).
+    /// Reads of running children in one turn, so also the most that one readiness of one child
+    /// leads to before the turn ends: from 1 to 1024, what is beyond is taken for the nearer
+    /// one. Each takes 64 KiB at most, or a little more; the poll set is looked at after every
+    /// eight, so that exits do not wait for more. More reads make turns longer and fewer. Default
+    /// 16 (1 MiB at most).
     pub fn reads_per_turn(&mut self, reads: usize) -> &mut Builder {
         self.settings.reads_per_turn = reads.clamp(1, limits::TURN_READS_MOST);
         self
     }
 
-    /// How safe text is made of every child's stderr and command line: which secrets are taken out. Default:
-    /// [`Projection::default`]. A command can have its own.
+    /// How safe text is made of every child's stderr and command line: which secrets are taken out.
+    /// Default: [`Projection::default`]. A command can have its own.
     pub fn projection(&mut self, projection: Projection) -> &mut Builder {
         self.settings.projection = projection;
         self
     }
 
-    /// Builds it: a poll set, and what else the choices need. Nothing of the host is changed, unless SIGCHLD is the exit watch:
-    /// then a handler is installed beside the host's own.
+    /// Builds it: a poll set, and what else the choices need. Nothing of the host is changed,
+    /// unless SIGCHLD is the exit watch: then a handler is installed beside the host's own.
     pub fn build(&self) -> Result<Reactor, BuildError> {
-        Ok(Reactor::with_kernel(Linux::new(self.linux)?, self.settings.clone()))
+        Ok(Reactor::with_kernel(
+            Linux::new(self.linux)?,
+            self.settings.clone(),
+        ))
     }
 }
 
-/// The one descriptor of the loop, the same for its whole life: readable when a turn has something to do.
+/// The one descriptor of the loop, the same for its whole life: readable when a turn has something
+/// to do.
 impl AsFd for Reactor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.kernel.as_fd()

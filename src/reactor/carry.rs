@@ -11,7 +11,8 @@ use crate::time::Ns;
 use crate::token::{Token, What};
 use crate::words::{Signal, Stream};
 
-/// What a kernel call that was asked for by an effect came to: an input, in the order of the effects.
+/// What a kernel call that was asked for by an effect came to: an input, in the order of the
+/// effects.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Answer {
     Probed(Probe),
@@ -32,14 +33,15 @@ impl Answer {
 }
 
 impl<K: Kernel> Reactor<K> {
-    /// Gives one input to a generation and carries everything out that follows from it, readings included as far as this
-    /// turn's budget goes.
+    /// Gives one input to a generation and carries everything out that follows from it, readings
+    /// included as far as this turn's budget goes.
     pub(super) fn feed_input(&mut self, key: usize, input: Input<'_>) {
         self.apply(key, input);
         self.follow(key);
     }
 
-    /// Readings that were asked for come before the other answers, which come in the order of their effects.
+    /// Readings that were asked for come before the other answers, which come in the order of their
+    /// effects.
     pub(super) fn follow(&mut self, key: usize) {
         loop {
             if self.table[key].sweep != Sweep::None && self.sweep_budget > 0 {
@@ -84,14 +86,18 @@ impl<K: Kernel> Reactor<K> {
                 self.unwatch_members(key);
                 self.errand.forget_members(token);
             }
-            Effect::FindHolders => self.errand.want_holders(token, self.now.after(Ns::from(limits::HOLDER_TIME))),
+            Effect::FindHolders => self
+                .errand
+                .want_holders(token, self.now.after(Ns::from(limits::HOLDER_TIME))),
             Effect::Close(stream) => self.close_stream(key, stream),
             Effect::CloseStdin => self.end_stdin(key, None),
             Effect::Signal(signal) => self.send(token, signal),
             Effect::SignalOutside(signal) => match self.kernel.signal_outside(token, signal) {
                 // That there is nobody outside says nothing about the group.
                 Signalled::Empty | Signalled::NoWay => {}
-                told @ (Signalled::Sent | Signalled::Denied) => self.answers.push_back(Answer::Signalled(told)),
+                told @ (Signalled::Sent | Signalled::Denied) => {
+                    self.answers.push_back(Answer::Signalled(told))
+                }
             },
             Effect::Arm(timer, at) => self.arm(key, timer, at),
             Effect::Cancel(timer) => self.cancel(key, timer),
@@ -130,7 +136,11 @@ impl<K: Kernel> Reactor<K> {
         let entry = &mut self.table[key];
         let token = entry.token(What::Stdin);
         if let Some(feed) = &mut entry.feed {
-            let left = if feed.unwritten() == 0 { StdinEnd::Written } else { StdinEnd::Unwritten };
+            let left = if feed.unwritten() == 0 {
+                StdinEnd::Written
+            } else {
+                StdinEnd::Unwritten
+            };
             let (end, error) = end.unwrap_or((left, None));
             feed.end.get_or_insert(end);
             feed.error = feed.error.or(error);
@@ -151,16 +161,21 @@ impl<K: Kernel> Reactor<K> {
         }
     }
 
-    /// A descriptor for each member, as many as there are places for; all older ones are given up first.
+    /// A descriptor for each member, as many as there are places for; all older ones are given up
+    /// first.
     fn watch_members(&mut self, key: usize) {
         self.unwatch_members(key);
-        let Some(entry) = self.table.get_mut(key) else { return };
+        let Some(entry) = self.table.get_mut(key) else {
+            return;
+        };
         let mut failed = false;
         for (place, member) in (0..).zip(entry.life.members().iter().take(limits::WATCHED)) {
             let token = entry.generation.token().with(What::Member(place));
             match self.kernel.watch(member, token) {
                 Ok(()) => {}
-                Err(errno) if errno.raw() == libc::ESRCH => self.answers.push_back(Answer::MemberGone),
+                Err(errno) if errno.raw() == libc::ESRCH => {
+                    self.answers.push_back(Answer::MemberGone)
+                }
                 Err(_) => failed = true,
             }
             entry.watched = place + 1;

@@ -13,7 +13,8 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// One command and how it is to be run. Can be run many times; a clone shares what has been prepared.
+/// One command and how it is to be run. Can be run many times; a clone shares what has been
+/// prepared.
 ///
 /// ```
 /// use lastwords::{Capture, Command, Output};
@@ -36,7 +37,12 @@ pub struct Command {
 impl Command {
     /// This program: a path if there is a slash in it, else looked for in PATH.
     pub fn new(program: impl AsRef<OsStr>) -> Command {
-        Command { plan: Arc::new(Plan::new(program.as_ref().to_os_string())), said: Said::default(), input: None, run: OnceLock::new() }
+        Command {
+            plan: Arc::new(Plan::new(program.as_ref().to_os_string())),
+            said: Said::default(),
+            input: None,
+            run: OnceLock::new(),
+        }
     }
 
     /// `sh -c SCRIPT`.
@@ -58,7 +64,8 @@ impl Command {
         &mut self.said
     }
 
-    /// What all its runs have in common, in a loop with this projection and this way to signal groups.
+    /// What all its runs have in common, in a loop with this projection and this way to signal
+    /// groups.
     pub(super) fn run(&self, projection: &Projection, group_signal: bool) -> Arc<Run> {
         let projection = self.said.projection.as_ref().unwrap_or(projection);
         match self.run.get() {
@@ -86,7 +93,9 @@ impl Command {
 
     /// Adds arguments.
     pub fn args(&mut self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> &mut Command {
-        self.plan_mut().args.extend(args.into_iter().map(|a| a.as_ref().to_os_string()));
+        self.plan_mut()
+            .args
+            .extend(args.into_iter().map(|a| a.as_ref().to_os_string()));
         self
     }
 
@@ -98,13 +107,18 @@ impl Command {
 
     /// Sets a variable. A PATH set here decides where the program is looked for.
     pub fn env(&mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> &mut Command {
-        self.plan_mut().env.insert(name.as_ref().to_os_string(), Some(value.as_ref().to_os_string()));
+        self.plan_mut().env.insert(
+            name.as_ref().to_os_string(),
+            Some(value.as_ref().to_os_string()),
+        );
         self
     }
 
     /// Removes a variable.
     pub fn env_remove(&mut self, name: impl AsRef<OsStr>) -> &mut Command {
-        self.plan_mut().env.insert(name.as_ref().to_os_string(), None);
+        self.plan_mut()
+            .env
+            .insert(name.as_ref().to_os_string(), None);
         self
     }
 
@@ -140,7 +154,8 @@ impl Command {
         self
     }
 
-    /// Ignores this signal in the child, as nohup(1) does with HUP. All others begin with their default action.
+    /// Ignores this signal in the child, as nohup(1) does with HUP. All others begin with their
+    /// default action.
     pub fn ignore_signal(&mut self, signal: Signal) -> &mut Command {
         let plan = self.plan_mut();
         if !plan.ignore.contains(&signal) {
@@ -180,7 +195,10 @@ impl Command {
         match output {
             Output::Capture(capture) => {
                 self.said_mut().captures[stream.index()] = capture;
-                OutputPlan::Capture { pipe: capture.pipe, through: capture.through }
+                OutputPlan::Capture {
+                    pipe: capture.pipe,
+                    through: capture.through,
+                }
             }
             Output::Raw => OutputPlan::Raw,
             Output::Inherit => OutputPlan::Inherit,
@@ -237,7 +255,8 @@ impl Command {
         self
     }
 
-    /// How safe text is made of its stderr and its command line, if not as the loop says ([`Builder::projection`](crate::Builder::projection)).
+    /// How safe text is made of its stderr and its command line, if not as the loop says
+    /// ([`Builder::projection`](crate::Builder::projection)).
     pub fn projection(&mut self, projection: Projection) -> &mut Command {
         self.said_mut().projection = Some(projection);
         self
@@ -249,7 +268,8 @@ impl Command {
         self
     }
 
-    /// Makes the child's group the foreground of the terminal at its descriptor 0, before exec (tcsetpgrp(3)).
+    /// Makes the child's group the foreground of the terminal at its descriptor 0, before exec
+    /// (tcsetpgrp(3)).
     pub fn foreground_terminal(&mut self, foreground: bool) -> &mut Command {
         self.plan_mut().foreground_terminal = foreground;
         self
@@ -277,7 +297,8 @@ impl Command {
         matches!(self.plan.stdin, StdinPlan::Feed)
     }
 
-    /// The same, with nothing delivered (for [`Reactor::run`](crate::Reactor::run), which nobody pops events from).
+    /// The same, with nothing delivered (for [`Reactor::run`](crate::Reactor::run), which nobody
+    /// pops events from).
     pub(super) fn undelivered(&self) -> Command {
         let mut command = self.clone();
         for capture in &mut command.said_mut().captures {
@@ -294,20 +315,35 @@ impl fmt::Debug for Command {
         f.debug_struct("Command")
             .field("program", &shown(&self.plan.program))
             .field("args", &self.plan.args.len())
-            .field("env", &self.plan.env.keys().map(|name| shown(name)).collect::<Vec<_>>())
-            .field("dir", &self.plan.dir.as_deref().map(|dir| shown(dir.as_os_str())))
+            .field(
+                "env",
+                &self
+                    .plan
+                    .env
+                    .keys()
+                    .map(|name| shown(name))
+                    .collect::<Vec<_>>(),
+            )
+            .field(
+                "dir",
+                &self.plan.dir.as_deref().map(|dir| shown(dir.as_os_str())),
+            )
             .field("policy", &self.said.policy)
             .finish_non_exhaustive()
     }
 }
 
-/// Program, arguments, variables and directory. Its stdio cannot be read back and is as [`Command::new`] makes it.
+/// Program, arguments, variables and directory. Its stdio cannot be read back and is as
+/// [`Command::new`] makes it.
 impl From<&std::process::Command> for Command {
     fn from(std: &std::process::Command) -> Command {
         let mut command = Command::new(std.get_program());
         command.args(std.get_args());
         for (name, value) in std.get_envs() {
-            command.plan_mut().env.insert(name.to_os_string(), value.map(OsString::from));
+            command
+                .plan_mut()
+                .env
+                .insert(name.to_os_string(), value.map(OsString::from));
         }
         if let Some(dir) = std.get_current_dir() {
             command.current_dir(dir);
@@ -342,10 +378,18 @@ mod tests {
     #[test]
     fn program_arguments_variables_and_directory_are_taken_from_std() {
         let mut std = std::process::Command::new("make");
-        std.args(["-j", "4"]).env("A", "1").env_remove("B").current_dir("/tmp");
+        std.args(["-j", "4"])
+            .env("A", "1")
+            .env_remove("B")
+            .current_dir("/tmp");
         let command = Command::from(&std);
         let plan = command.plan();
-        assert_eq!(plan.words().map(|word| String::from_utf8_lossy(word)).collect::<Vec<_>>(), ["make", "-j", "4"]);
+        assert_eq!(
+            plan.words()
+                .map(|word| String::from_utf8_lossy(word))
+                .collect::<Vec<_>>(),
+            ["make", "-j", "4"]
+        );
         assert_eq!(plan.env.get(OsStr::new("A")), Some(&Some("1".into())));
         assert_eq!(plan.env.get(OsStr::new("B")), Some(&None));
         assert_eq!(plan.dir.as_deref(), Some(Path::new("/tmp")));

@@ -34,13 +34,18 @@ pub struct Leftovers {
 impl Leftovers {
     /// Everything that was stopped has ended.
     pub fn is_empty(&self) -> bool {
-        self.reports.iter().all(|report| report.stop.as_ref().is_none_or(|stop| stop.stuck.is_empty()))
+        self.reports.iter().all(|report| {
+            report
+                .stop
+                .as_ref()
+                .is_none_or(|stop| stop.stuck.is_empty())
+        })
     }
 }
 
 impl<K: Kernel> Reactor<K> {
-    /// Runs a command to its end and gives back its report and what was kept. Nothing of it is delivered as an event; other
-    /// generations go on meanwhile, and their events wait.
+    /// Runs a command to its end and gives back its report and what was kept. Nothing of it is
+    /// delivered as an event; other generations go on meanwhile, and their events wait.
     ///
     /// # Errors
     ///
@@ -53,19 +58,27 @@ impl<K: Kernel> Reactor<K> {
                 let report = self.report(key);
                 let take = |this: &mut Self, stream| this.take(generation, stream);
                 let (stdout, stderr) = (take(self, Stream::Stdout), take(self, Stream::Stderr));
-                self.queue.retain(|item| item.token().with(What::Spawn) != generation.token());
+                self.queue
+                    .retain(|item| item.token().with(What::Spawn) != generation.token());
                 self.remove(key);
                 self.fold();
-                return Ok(Finished { report, stdout, stderr });
+                return Ok(Finished {
+                    report,
+                    stdout,
+                    stderr,
+                });
             }
             let until = self.until(None);
             self.round(until)?;
         }
-        Err(RunError::Turn(crate::error::TurnError::new("run a command whose generation was taken away", None)))
+        Err(RunError::Turn(crate::error::TurnError::new(
+            "run a command whose generation was taken away",
+            None,
+        )))
     }
 
-    /// Ends well: stops everything (`None`: each with its own policy), and turns until all is closed or known to be stuck.
-    /// Undelivered output is given up.
+    /// Ends well: stops everything (`None`: each with its own policy), and turns until all is
+    /// closed or known to be stuck. Undelivered output is given up.
     pub fn shutdown(mut self, policy: Option<StopPolicy>) -> Leftovers {
         let mut leftovers = Leftovers::default();
         self.stop_all(policy);
@@ -96,7 +109,10 @@ impl<K: Kernel> Reactor<K> {
         }
         let until = self.kernel.now().after(Ns::from(self.settings.drop_bound));
         for generation in &generations {
-            while let Some(key) = self.own(*generation).filter(|key| !self.table[*key].life.is_closed()) {
+            while let Some(key) = self
+                .own(*generation)
+                .filter(|key| !self.table[*key].life.is_closed())
+            {
                 self.ask_exit(key);
                 if self.table[key].life.exit_seen() || self.kernel.now() >= until {
                     break;

@@ -54,7 +54,12 @@ impl Channel {
     fn new(run: &Run, stream: Stream) -> Channel {
         let capture = run.captures[stream.index()];
         Channel {
-            captured: Captured::new(capture.keep, capture.deliver, capture.ahead.max(1), capture.lossy),
+            captured: Captured::new(
+                capture.keep,
+                capture.deliver,
+                capture.ahead.max(1),
+                capture.lossy,
+            ),
             place: Place::Off,
             held: Held::No,
             sweep_left: 0,
@@ -134,17 +139,31 @@ pub(super) struct Feed {
 
 impl Feed {
     pub(super) fn unwritten(&self) -> u64 {
-        self.queue.iter().map(|piece| piece.len() as u64).sum::<u64>().saturating_sub(self.begun as u64)
+        self.queue
+            .iter()
+            .map(|piece| piece.len() as u64)
+            .sum::<u64>()
+            .saturating_sub(self.begun as u64)
     }
 
     fn report(&self) -> StdinReport {
         let unwritten = self.unwritten();
-        let end = self.end.unwrap_or(if unwritten == 0 { StdinEnd::Written } else { StdinEnd::Unwritten });
-        StdinReport { bytes: self.written, unwritten, end, error: self.error }
+        let end = self.end.unwrap_or(if unwritten == 0 {
+            StdinEnd::Written
+        } else {
+            StdinEnd::Unwritten
+        });
+        StdinReport {
+            bytes: self.written,
+            unwritten,
+            end,
+            error: self.error,
+        }
     }
 }
 
-/// How far the reading out of a generation is that was asked for by its machine, or by a notice after the exit.
+/// How far the reading out of a generation is that was asked for by its machine, or by a notice
+/// after the exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sweep {
     /// Nothing is asked for.
@@ -155,8 +174,8 @@ pub(super) enum Sweep {
     Owed,
 }
 
-/// What there is of a generation since its leader's end or its first timer, and what is told of the verdict and of settling: made
-/// once, lent by the events.
+/// What there is of a generation since its leader's end or its first timer, and what is told of the
+/// verdict and of settling: made once, lent by the events.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     pub(super) exited: Option<Ns>,
@@ -218,7 +237,10 @@ impl Entry {
         let slot = &mut self.streams[stream.index()];
         if let Slot::Quiet = slot {
             let late_from = self.life.is_late().then_some(0);
-            *slot = Slot::Made(boxes.channel(Channel { late_from, ..Channel::new(&self.run, stream) }));
+            *slot = Slot::Made(boxes.channel(Channel {
+                late_from,
+                ..Channel::new(&self.run, stream)
+            }));
         }
         self.channel_mut(stream)
     }
@@ -233,7 +255,9 @@ impl Entry {
 
     /// The captured streams of which something was heard.
     pub(super) fn channels(&self) -> impl Iterator<Item = &Channel> {
-        Stream::ALL.into_iter().filter_map(|stream| self.channel(stream))
+        Stream::ALL
+            .into_iter()
+            .filter_map(|stream| self.channel(stream))
     }
 
     /// The same, to be changed.
@@ -331,7 +355,8 @@ impl Entry {
     }
 }
 
-/// Boxes of generations that are over, for those to come: so a turn allocates none once the loop is warmed up.
+/// Boxes of generations that are over, for those to come: so a turn allocates none once the loop is
+/// warmed up.
 #[derive(Debug, Default)]
 pub(super) struct Boxes {
     channels: Spare<Channel>,
@@ -371,10 +396,12 @@ impl<T> Spare<T> {
     }
 }
 
-/// The most that a pipe of this requested capacity can hold: the kernel rounds up to a power of two of pages, and gives an
-/// unprivileged user at most /proc/sys/fs/pipe-max-size, 1 MiB (pipe(7)).
+/// The most that a pipe of this requested capacity can hold: the kernel rounds up to a power of two
+/// of pages, and gives an unprivileged user at most /proc/sys/fs/pipe-max-size, 1 MiB (pipe(7)).
 fn pipe_capacity(asked: Option<u32>) -> u64 {
-    asked.map_or(64 << 10, |bytes| u64::from(bytes).next_power_of_two()).max(limits::PIPE_MAX)
+    asked
+        .map_or(64 << 10, |bytes| u64::from(bytes).next_power_of_two())
+        .max(limits::PIPE_MAX)
 }
 
 /// With the rest of what is kept of it, an idle child is to cost at most half a KiB.

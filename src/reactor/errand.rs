@@ -1,4 +1,5 @@
-//! Long errands: one look through /proc at a time, a slice a turn, for all generations that wait for one.
+//! Long errands: one look through /proc at a time, a slice a turn, for all generations that wait
+//! for one.
 
 use super::Reactor;
 use crate::kernel::{Found, Kernel, Member, Scan, ScanStep};
@@ -59,7 +60,13 @@ impl Errand {
 
     pub(super) fn want_members(&mut self, token: Token) {
         self.forget_members(token);
-        self.members.push(MembersWanted { token, found: Vec::new(), before: None, passes: 0, stage: Stage::Waits });
+        self.members.push(MembersWanted {
+            token,
+            found: Vec::new(),
+            before: None,
+            passes: 0,
+            stage: Stage::Waits,
+        });
     }
 
     pub(super) fn forget_members(&mut self, token: Token) {
@@ -67,7 +74,12 @@ impl Errand {
     }
 
     pub(super) fn want_holders(&mut self, token: Token, until: Ns) {
-        self.holders.push(HoldersWanted { token, found: Vec::new(), until, stage: Stage::Waits });
+        self.holders.push(HoldersWanted {
+            token,
+            found: Vec::new(),
+            until,
+            stage: Stage::Waits,
+        });
     }
 
     pub(super) fn forget(&mut self, token: Token) {
@@ -101,13 +113,19 @@ impl Errand {
         for found in self.scan.found.drain(..) {
             match found {
                 Found::Member(token, member) => {
-                    let wanted = self.members.iter_mut().find(|w| w.token == token && w.stage == Stage::Looking);
+                    let wanted = self
+                        .members
+                        .iter_mut()
+                        .find(|w| w.token == token && w.stage == Stage::Looking);
                     if let Some(wanted) = wanted.filter(|w| w.found.len() < limits::MEMBERS) {
                         wanted.found.push(member);
                     }
                 }
                 Found::Holder(token, holder) => {
-                    let wanted = self.holders.iter_mut().find(|w| w.token == token && w.stage == Stage::Looking);
+                    let wanted = self
+                        .holders
+                        .iter_mut()
+                        .find(|w| w.token == token && w.stage == Stage::Looking);
                     if let Some(wanted) = wanted.filter(|w| w.found.len() < limits::HOLDERS) {
                         wanted.found.push(holder);
                     }
@@ -116,21 +134,36 @@ impl Errand {
         }
     }
 
-    /// A member list that is an answer, if there is one after this pass: two passes in a row found the same, or there were enough.
+    /// A member list that is an answer, if there is one after this pass: two passes in a row found
+    /// the same, or there were enough.
     fn members_answered(&mut self, complete: bool) -> Option<(Token, Vec<Member>, bool)> {
-        let place = self.members.iter_mut().position(|wanted| wanted.stage == Stage::Looking && wanted.passed())?;
+        let place = self
+            .members
+            .iter_mut()
+            .position(|wanted| wanted.stage == Stage::Looking && wanted.passed())?;
         let wanted = self.members.swap_remove(place);
-        let agreed = wanted.before.as_ref().is_some_and(|before| same(before, &wanted.found));
+        let agreed = wanted
+            .before
+            .as_ref()
+            .is_some_and(|before| same(before, &wanted.found));
         let complete = complete && agreed && !self.scan.doubtful.contains(&wanted.token);
         Some((wanted.token, wanted.found, complete))
     }
 
     /// A holder list that is an answer: the pass has ended, or there is no time left.
-    fn holders_answered(&mut self, ended: Option<bool>, now: Ns) -> Option<(Token, Vec<Holder>, bool)> {
-        let done = |wanted: &HoldersWanted| (ended.is_some() && wanted.stage == Stage::Looking) || wanted.until <= now;
+    fn holders_answered(
+        &mut self,
+        ended: Option<bool>,
+        now: Ns,
+    ) -> Option<(Token, Vec<Holder>, bool)> {
+        let done = |wanted: &HoldersWanted| {
+            (ended.is_some() && wanted.stage == Stage::Looking) || wanted.until <= now
+        };
         let place = self.holders.iter().position(done)?;
         let wanted = self.holders.swap_remove(place);
-        let complete = ended.is_some_and(|complete| complete && wanted.stage == Stage::Looking && wanted.found.len() < limits::HOLDERS);
+        let complete = ended.is_some_and(|complete| {
+            complete && wanted.stage == Stage::Looking && wanted.found.len() < limits::HOLDERS
+        });
         Some((wanted.token, wanted.found, complete))
     }
 }
@@ -142,8 +175,12 @@ impl MembersWanted {
             return false;
         }
         self.passes += 1;
-        self.found.sort_by_key(|member| (member.who.pid, member.start));
-        let agreed = self.before.as_ref().is_some_and(|before| same(before, &self.found));
+        self.found
+            .sort_by_key(|member| (member.who.pid, member.start));
+        let agreed = self
+            .before
+            .as_ref()
+            .is_some_and(|before| same(before, &self.found));
         if agreed || self.passes >= limits::SCAN_PASSES {
             return true;
         }
@@ -155,7 +192,11 @@ impl MembersWanted {
 
 /// The same processes; what they are doing does not count.
 fn same(one: &[Member], other: &[Member]) -> bool {
-    one.len() == other.len() && one.iter().zip(other).all(|(a, b)| (a.who.pid, a.start) == (b.who.pid, b.start))
+    one.len() == other.len()
+        && one
+            .iter()
+            .zip(other)
+            .all(|(a, b)| (a.who.pid, a.start) == (b.who.pid, b.start))
 }
 
 impl<K: Kernel> Reactor<K> {
@@ -184,7 +225,10 @@ impl<K: Kernel> Reactor<K> {
             }
         }
         let now = self.now;
-        while let Some((token, list, complete)) = self.errand.holders_answered(ended.map(|(_, holders)| holders), now) {
+        while let Some((token, list, complete)) = self
+            .errand
+            .holders_answered(ended.map(|(_, holders)| holders), now)
+        {
             if let Some(key) = self.find(token) {
                 self.feed_input(key, Input::Holders(&list, complete));
             }

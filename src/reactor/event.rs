@@ -8,7 +8,8 @@ use crate::words::{Exit, Stream, Survivor};
 use std::fmt;
 use std::time::Instant;
 
-/// One run of one command: the key by which a host speaks of it. Never used again, and worth nothing to another loop.
+/// One run of one command: the key by which a host speaks of it. Never used again, and worth
+/// nothing to another loop.
 ///
 /// Displayed as its number within the loop, from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -41,16 +42,17 @@ impl fmt::Display for Generation {
     }
 }
 
-/// Something that has happened. Per generation the order is `Started`, `Exited`, `Drained`, `BackgroundWait` (only if background work
-/// is waited for), `Settled`, `Closed`; or `SpawnFailed`, `Closed`. `Output` comes anywhere before `Closed`, marked late after the
-/// verdict.
+/// Something that has happened. Per generation the order is `Started`, `Exited`, `Drained`,
+/// `BackgroundWait` (only if background work is waited for), `Settled`, `Closed`; or `SpawnFailed`,
+/// `Closed`. `Output` comes anywhere before `Closed`, marked late after the verdict.
 ///
-/// A leader that cannot be ended (it survives SIGKILL, or refuses to be signalled) has no `Exited` and no `Drained`: `Started` is followed
-/// by `Settled`, as `Stuck`, and by `Closed`, whose report is [`Verdict::Unfinished`](crate::Verdict::Unfinished).
-/// **`Closed` is the one event that every generation has**, once and as its last: a host that counts, frees or restarts does so there.
+/// A leader that cannot be ended (it survives SIGKILL, or refuses to be signalled) has no `Exited`
+/// and no `Drained`: `Started` is followed by `Settled`, as `Stuck`, and by `Closed`, whose report
+/// is [`Verdict::Unfinished`](crate::Verdict::Unfinished). **`Closed` is the one event that every
+/// generation has**, once and as its last: a host that counts, frees or restarts does so there.
 ///
-/// It lends what it shows, and has no destructor: the loop may be used again as soon as the last borrowed field was looked at.
-/// None of the events needs an answer.
+/// It lends what it shows, and has no destructor: the loop may be used again as soon as the last
+/// borrowed field was looked at. None of the events needs an answer.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'r> {
@@ -124,7 +126,8 @@ pub enum Event<'r> {
         /// What became of it.
         settled: &'r Settled,
     },
-    /// Nothing of the generation is left. What was kept of its streams can be taken until the next event is asked for.
+    /// Nothing of the generation is left. What was kept of its streams can be taken until the next
+    /// event is asked for.
     #[non_exhaustive]
     Closed {
         /// Whose.
@@ -160,8 +163,8 @@ impl Event<'_> {
 #[must_use = "a host that watches the descriptor by edges may clear its edge only after a turn that left nothing behind"]
 #[non_exhaustive]
 pub struct Turn {
-    /// There is work that needs no notice: turn again without sleeping. While this is so, [`Reactor::next_deadline`](crate::Reactor::next_deadline)
-    /// is now.
+    /// There is work that needs no notice: turn again without sleeping. While this is so,
+    /// [`Reactor::next_deadline`](crate::Reactor::next_deadline) is now.
     pub more: bool,
     /// There are events to be asked for.
     pub events: bool,
@@ -185,7 +188,8 @@ pub enum Stopping {
 mod tests {
     use super::*;
 
-    /// A host must be able to use the loop again in the arm that looked at borrowed bytes; a destructor would forbid it.
+    /// A host must be able to use the loop again in the arm that looked at borrowed bytes; a
+    /// destructor would forbid it.
     #[test]
     fn an_event_has_no_destructor_of_its_own_beyond_its_report() {
         fn use_again(mut next: impl for<'a> FnMut(&'a mut Vec<u8>) -> Event<'a>) {
@@ -195,7 +199,11 @@ mod tests {
                 owner.push(u8::try_from(n).unwrap_or(0));
             }
         }
-        let generation = Generation { sequence: 1, slot: 0, tag: 0 };
+        let generation = Generation {
+            sequence: 1,
+            slot: 0,
+            tag: 0,
+        };
         use_again(|owner| Event::Output {
             generation,
             stream: Stream::Stdout,

@@ -8,7 +8,8 @@
 //!         timers                only after a wait that left no notice behind
 //! ```
 //!
-//! A kernel fact becomes an input, and an effect a kernel call, in one place each: `serve.rs` and `carry.rs`.
+//! A kernel fact becomes an input, and an effect a kernel call, in one place each: `serve.rs` and
+//! `carry.rs`.
 
 mod builder;
 mod carry;
@@ -100,14 +101,16 @@ pub struct Stats {
     pub reads: u64,
     /// Bytes read.
     pub bytes: u64,
-    /// Notices and timers that were about a generation that is no more, or about something of it that is over.
+    /// Notices and timers that were about a generation that is no more, or about something of it
+    /// that is over.
     pub stale: u64,
 }
 
 /// A single-threaded loop that owns the pipes and the exit notice of every child it starts.
 ///
-/// It is a value: no global state, no thread, and no signal handler unless the SIGCHLD way is in use. Drive it with
-/// [`Reactor::turn`] and [`Reactor::next_event`], or with [`Reactor::wait_event`], which turns until there is an event.
+/// It is a value: no global state, no thread, and no signal handler unless the SIGCHLD way is in
+/// use. Drive it with [`Reactor::turn`] and [`Reactor::next_event`], or with
+/// [`Reactor::wait_event`], which turns until there is an event.
 ///
 /// ```
 /// use lastwords::{Command, Event, Outcome, Reactor};
@@ -124,8 +127,9 @@ pub struct Stats {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Dropping it kills and reaps what it still owns, within [`Builder::drop_bound`]; [`Reactor::shutdown`] is the way to end well.
-/// In a forked copy of the host every call is refused, and dropping it closes descriptors only.
+/// Dropping it kills and reaps what it still owns, within [`Builder::drop_bound`];
+/// [`Reactor::shutdown`] is the way to end well. In a forked copy of the host every call is
+/// refused, and dropping it closes descriptors only.
 pub struct Reactor<K: Kernel = Linux> {
     kernel: K,
     settings: Settings,
@@ -183,7 +187,9 @@ impl<K: Kernel> Reactor<K> {
     pub fn with_kernel(mut kernel: K, settings: Settings) -> Reactor<K> {
         let now = kernel.now();
         let mut pool = Pool::new(settings.pool_bytes);
-        let spares = (0..limits::BATCH).map(|_| pool.take(limits::BLOCK)).collect();
+        let spares = (0..limits::BATCH)
+            .map(|_| pool.take(limits::BLOCK))
+            .collect();
         Reactor {
             tag: kernel.tag(),
             kernel,
@@ -222,7 +228,10 @@ impl<K: Kernel> Reactor<K> {
 
     /// Counters.
     pub fn stats(&self) -> Stats {
-        Stats { live: self.live as u64, ..self.stats }
+        Stats {
+            live: self.live as u64,
+            ..self.stats
+        }
     }
 
     /// The kernel under the loop, to look at (for tests on the simulated one).
@@ -262,8 +271,8 @@ impl<K: Kernel> Reactor<K> {
         self.kernel.tag() != self.tag
     }
 
-    /// Reads between two looks at the poll set: one on epoll, where a look costs a tenth of a microsecond; a whole batch on
-    /// io_uring, where a batch is one system call.
+    /// Reads between two looks at the poll set: one on epoll, where a look costs a tenth of a
+    /// microsecond; a whole batch on io_uring, where a batch is one system call.
     fn batch(&self) -> usize {
         match self.kernel.caps().backend {
             Backend::Epoll | Backend::Sim => 1,
@@ -292,6 +301,9 @@ impl<K: Kernel> Reactor<K> {
 
 impl<K: Kernel> fmt::Debug for Reactor<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reactor").field("caps", self.kernel.caps()).field("stats", &self.stats()).finish_non_exhaustive()
+        f.debug_struct("Reactor")
+            .field("caps", self.kernel.caps())
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
     }
 }

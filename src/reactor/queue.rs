@@ -1,4 +1,5 @@
-//! What waits for the host: life-cycle events, whose places are reserved at the spawn, and streams with undelivered bytes.
+//! What waits for the host: life-cycle events, whose places are reserved at the spawn, and streams
+//! with undelivered bytes.
 
 use super::entry::{Channel, Entry};
 use super::turn::wait_failed;
@@ -31,7 +32,8 @@ impl Item {
 impl<K: Kernel> Reactor<K> {
     /// The next event, if one is waiting. It lends: what it shows is where it was read to.
     ///
-    /// After `Closed` the generation is gone with the next call of this, of [`Reactor::turn`] or of anything that starts one.
+    /// After `Closed` the generation is gone with the next call of this, of [`Reactor::turn`] or of
+    /// anything that starts one.
     pub fn next_event(&mut self) -> Option<Event<'_>> {
         if self.is_copy() {
             return None;
@@ -54,14 +56,21 @@ impl<K: Kernel> Reactor<K> {
         }
     }
 
-    /// Turns until there is an event; `None` when `timeout` has passed, or when there is nothing left that one could come from.
+    /// Turns until there is an event; `None` when `timeout` has passed, or when there is nothing
+    /// left that one could come from.
     ///
     /// # Errors
     ///
     /// As [`Reactor::turn`].
-    pub fn wait_event(&mut self, timeout: Option<Duration>) -> Result<Option<Event<'_>>, TurnError> {
+    pub fn wait_event(
+        &mut self,
+        timeout: Option<Duration>,
+    ) -> Result<Option<Event<'_>>, TurnError> {
         if self.is_copy() {
-            return Err(TurnError::new("wait for an event in a forked copy of the host", None));
+            return Err(TurnError::new(
+                "wait for an event in a forked copy of the host",
+                None,
+            ));
         }
         if self.kernel.is_copy() {
             return Err(wait_failed(WaitError::Forked));
@@ -79,8 +88,8 @@ impl<K: Kernel> Reactor<K> {
         Ok(self.next_event())
     }
 
-    /// Takes the first item. One that leaves none behind lets the next ones begin at the beginning again: so no more of the queue's
-    /// memory is used than the most items that ever waited.
+    /// Takes the first item. One that leaves none behind lets the next ones begin at the beginning
+    /// again: so no more of the queue's memory is used than the most items that ever waited.
     fn pop_item(&mut self) {
         self.queue.pop_front();
         if self.queue.is_empty() {
@@ -91,26 +100,33 @@ impl<K: Kernel> Reactor<K> {
     /// An event is waiting.
     pub fn has_events(&self) -> bool {
         self.queue.iter().any(|item| match *item {
-            Item::Tell(token, happening) => {
-                self.find(token).is_some_and(|key| happening != Happening::Closed || !self.table[key].undelivered())
-            }
-            Item::Output(token) => self.find(token).is_some_and(|key| self.may_lend(key, token)),
+            Item::Tell(token, happening) => self.find(token).is_some_and(|key| {
+                happening != Happening::Closed || !self.table[key].undelivered()
+            }),
+            Item::Output(token) => self
+                .find(token)
+                .is_some_and(|key| self.may_lend(key, token)),
         })
     }
 
     fn may_lend(&self, key: usize, token: Token) -> bool {
-        let What::Output(stream) = token.what() else { return false };
+        let What::Output(stream) = token.what() else {
+            return false;
+        };
         let entry = &self.table[key];
         let is_early = |c: &Channel| {
             // Late bytes come after the verdict, which waits for the list of holders.
             let next = c.captured.total() - c.captured.undelivered();
             entry.is_verdict_taken() || c.late_from.is_none_or(|from| next < from)
         };
-        entry.channel(stream).is_some_and(|c| !c.held.by_host() && c.captured.undelivered() > 0 && is_early(c))
+        entry
+            .channel(stream)
+            .is_some_and(|c| !c.held.by_host() && c.captured.undelivered() > 0 && is_early(c))
     }
 
-    /// Takes what has nothing to say any more from the front of the queue: streams that were taken to the end or are held back,
-    /// and whatever is of a generation that is no more. A `Closed` whose bytes were not all taken steps aside.
+    /// Takes what has nothing to say any more from the front of the queue: streams that were taken
+    /// to the end or are held back, and whatever is of a generation that is no more. A `Closed`
+    /// whose bytes were not all taken steps aside.
     pub(super) fn settle_front(&mut self) {
         while let Some(item) = self.queue.front().copied() {
             let Some(key) = self.find(item.token()) else {
@@ -119,7 +135,9 @@ impl<K: Kernel> Reactor<K> {
             };
             match item {
                 Item::Output(token) => {
-                    let What::Output(stream) = token.what() else { return };
+                    let What::Output(stream) = token.what() else {
+                        return;
+                    };
                     self.delivered(key, stream);
                     if self.may_lend(key, token) {
                         return;
@@ -167,7 +185,9 @@ impl<K: Kernel> Reactor<K> {
     }
 
     fn lend_output(&mut self, key: usize, token: Token) -> Option<Event<'_>> {
-        let What::Output(stream) = token.what() else { return None };
+        let What::Output(stream) = token.what() else {
+            return None;
+        };
         let origin = self.kernel.origin();
         let entry = self.table.get_mut(key)?;
         let generation = entry.generation;
@@ -202,8 +222,9 @@ impl<K: Kernel> Reactor<K> {
         event_of(entry, happening)
     }
 
-    /// The host holds this stream back: no [`Event::Output`] of it, and once `ahead` bytes are undelivered it is not read, so that
-    /// the child is held back too. The idle clock of the drain stands meanwhile. False if there is no such stream any more.
+    /// The host holds this stream back: no [`Event::Output`] of it, and once `ahead` bytes are
+    /// undelivered it is not read, so that the child is held back too. The idle clock of the
+    /// drain stands meanwhile. False if there is no such stream any more.
     pub fn pause_output(&mut self, generation: super::Generation, stream: Stream) -> bool {
         self.hold(generation, stream, true)
     }
@@ -214,9 +235,13 @@ impl<K: Kernel> Reactor<K> {
     }
 
     fn hold(&mut self, generation: super::Generation, stream: Stream, hold: bool) -> bool {
-        let Some(key) = self.own(generation) else { return false };
+        let Some(key) = self.own(generation) else {
+            return false;
+        };
         let token = generation.token().with(What::Output(stream));
-        let Some(channel) = self.table[key].heard(stream, &mut self.boxes) else { return false };
+        let Some(channel) = self.table[key].heard(stream, &mut self.boxes) else {
+            return false;
+        };
         channel.held = channel.held.with_host(hold);
         if !hold && !channel.offered && channel.captured.undelivered() > 0 {
             channel.offered = true;
@@ -231,11 +256,28 @@ fn event_of(entry: &Entry, happening: Happening) -> Event<'_> {
     let generation = entry.generation;
     let exit = entry.life.exit().unwrap_or(Exit::unknown());
     match happening {
-        Happening::Started => Event::Started { generation, pid: entry.pid },
-        Happening::SpawnFailed => Event::SpawnFailed { generation, error: entry.spawn_error() },
+        Happening::Started => Event::Started {
+            generation,
+            pid: entry.pid,
+        },
+        Happening::SpawnFailed => Event::SpawnFailed {
+            generation,
+            error: entry.spawn_error(),
+        },
         Happening::Exited => Event::Exited { generation, exit },
-        Happening::Drained { .. } => Event::Drained { generation, exit, drain: entry.drain_told(), last_words: LastWords::of(entry) },
-        Happening::BackgroundWait => Event::BackgroundWait { generation, survivors: entry.survivors_told() },
-        Happening::Settled | Happening::Closed => Event::Settled { generation, settled: entry.settled_told() },
+        Happening::Drained { .. } => Event::Drained {
+            generation,
+            exit,
+            drain: entry.drain_told(),
+            last_words: LastWords::of(entry),
+        },
+        Happening::BackgroundWait => Event::BackgroundWait {
+            generation,
+            survivors: entry.survivors_told(),
+        },
+        Happening::Settled | Happening::Closed => Event::Settled {
+            generation,
+            settled: entry.settled_told(),
+        },
     }
 }

@@ -1,4 +1,5 @@
-//! What all runs of one command have in common: made at the first start, and shared by what the loop keeps of each.
+//! What all runs of one command have in common: made at the first start, and shared by what the
+//! loop keeps of each.
 
 use super::stdio::Capture;
 use crate::capture::{LineFunction, Projection};
@@ -33,7 +34,12 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) fn new(plan: &Arc<Plan>, said: &Said, projection: &Projection, group_signal: bool) -> Run {
+    pub(super) fn new(
+        plan: &Arc<Plan>,
+        said: &Said,
+        projection: &Projection,
+        group_signal: bool,
+    ) -> Run {
         Run {
             plan: Arc::clone(plan),
             given: Arc::new(Given::new(said.policy, group_signal)),
@@ -63,18 +69,26 @@ impl Run {
     pub(super) fn words_from(&self) -> Stream {
         match &self.plan.stderr {
             OutputPlan::ToStdout => Stream::Stdout,
-            OutputPlan::Capture { .. } | OutputPlan::Raw | OutputPlan::Inherit | OutputPlan::Null | OutputPlan::Fd(_) => Stream::Stderr,
+            OutputPlan::Capture { .. }
+            | OutputPlan::Raw
+            | OutputPlan::Inherit
+            | OutputPlan::Null
+            | OutputPlan::Fd(_) => Stream::Stderr,
         }
     }
 
     /// The command line as safe text, made once.
     pub(super) fn command_line(&self) -> &[String] {
-        self.shown.get_or_init(|| self.projection.command_line(self.plan.words()))
+        self.shown
+            .get_or_init(|| self.projection.command_line(self.plan.words()))
     }
 }
 
 impl fmt::Debug for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Run").field("plan", &self.plan).field("given", &self.given).finish_non_exhaustive()
+        f.debug_struct("Run")
+            .field("plan", &self.plan)
+            .field("given", &self.given)
+            .finish_non_exhaustive()
     }
 }

@@ -56,19 +56,28 @@ impl<K: Kernel> Reactor<K> {
         if entry.life.exit_seen() || entry.life.state() == State::Spawning {
             return;
         }
-        let info = match self.kernel.collect(entry.generation.token(), entry.life.keep()) {
+        let info = match self
+            .kernel
+            .collect(entry.generation.token(), entry.life.keep())
+        {
             Collected::NotYet => return,
             Collected::Ended(info) => info,
-            Collected::Lost => ExitInfo { exit: Exit::unknown(), usage: None },
+            Collected::Lost => ExitInfo {
+                exit: Exit::unknown(),
+                usage: None,
+            },
         };
         let told = self.table[key].told_mut(&mut self.boxes);
         (told.exited, told.usage) = (Some(self.now), info.usage);
         self.feed_input(key, Input::Exit(info));
     }
 
-    /// Bytes of a generation that has exited and waits for its verdict are read at once, others when it is their turn.
+    /// Bytes of a generation that has exited and waits for its verdict are read at once, others
+    /// when it is their turn.
     fn readable(&mut self, key: usize, token: Token) {
-        let What::Output(stream) = token.what() else { return };
+        let What::Output(stream) = token.what() else {
+            return;
+        };
         self.ask_outcome(key);
         match self.table[key].life.state() {
             State::Exited => self.sweep_stream(key, stream),

@@ -15,23 +15,32 @@ use std::collections::VecDeque;
 use std::num::NonZero;
 use std::sync::Arc;
 
-/// Places in the queue of events for one generation: its life-cycle events, and an item for each stream.
+/// Places in the queue of events for one generation: its life-cycle events, and an item for each
+/// stream.
 const PLACES: usize = limits::EVENTS + 2;
 
 impl<K: Kernel> Reactor<K> {
-    /// Starts a command and does not wait for exec: the process exists when this returns, its thread has stood still for
-    /// microseconds. `Started` or `SpawnFailed` follows as an event.
+    /// Starts a command and does not wait for exec: the process exists when this returns, its
+    /// thread has stood still for microseconds. `Started` or `SpawnFailed` follows as an event.
     ///
     /// # Errors
     ///
-    /// Nothing is left of the attempt. Out of descriptors, memory or processes, a NUL byte, an empty or missing program.
+    /// Nothing is left of the attempt. Out of descriptors, memory or processes, a NUL byte, an
+    /// empty or missing program.
     pub fn start(&mut self, command: &Command) -> Result<Generation, SpawnError> {
         self.reclaim();
         self.reserve();
-        let slot = u32::try_from(self.table.vacant_key()).ok().filter(|slot| *slot < Token::SLOTS);
-        let slot = slot.ok_or_else(|| SpawnError::new(Step::Register, Errno::from_raw(libc::EMFILE)))?;
+        let slot = u32::try_from(self.table.vacant_key())
+            .ok()
+            .filter(|slot| *slot < Token::SLOTS);
+        let slot =
+            slot.ok_or_else(|| SpawnError::new(Step::Register, Errno::from_raw(libc::EMFILE)))?;
         self.sequence = self.sequence.wrapping_add(1).max(1);
-        let generation = Generation { sequence: self.sequence, slot, tag: self.tag };
+        let generation = Generation {
+            sequence: self.sequence,
+            slot,
+            tag: self.tag,
+        };
         // Before the child exists: it may have ended by the time this thread is let run again.
         self.now = self.kernel.now();
         let run = command.run(&self.projection, self.kernel.caps().group_signal);
@@ -41,10 +50,17 @@ impl<K: Kernel> Reactor<K> {
                 return Err(error.shown_by(|text| run.projection.text(text)));
             }
         };
-        let raw = [born.stdin.is_some(), born.stdout.is_some(), born.stderr.is_some()];
+        let raw = [
+            born.stdin.is_some(),
+            born.stdout.is_some(),
+            born.stderr.is_some(),
+        ];
         let entry = self.entry(command, run, generation, &born);
         if raw.contains(&true) {
-            self.raw.insert(generation.token().bits(), [born.stdin, born.stdout, born.stderr]);
+            self.raw.insert(
+                generation.token().bits(),
+                [born.stdin, born.stdout, born.stderr],
+            );
         }
         let feeds = entry.feed.is_some();
         let key = self.table.insert(entry);
@@ -66,34 +82,47 @@ impl<K: Kernel> Reactor<K> {
     ///
     /// # Errors
     ///
-    /// As [`Reactor::start`], and every step between clone and exec: directory, descriptors, the program itself. Nothing is left.
+    /// As [`Reactor::start`], and every step between clone and exec: directory, descriptors, the
+    /// program itself. Nothing is left.
     pub fn spawn(&mut self, command: &Command) -> Result<Generation, SpawnError> {
         let generation = self.start(command)?;
         let token = generation.token();
         loop {
-            let Some(key) = self.find(token) else { return Ok(generation) };
+            let Some(key) = self.find(token) else {
+                return Ok(generation);
+            };
             self.ask_outcome(key);
             match self.table[key].life.state() {
                 State::Spawning => {}
                 State::Failing | State::Failed => break,
-                State::Running | State::Exited | State::Drained | State::DrainTimedOut | State::Unfinished | State::Gone => {
+                State::Running
+                | State::Exited
+                | State::Drained
+                | State::DrainTimedOut
+                | State::Unfinished
+                | State::Gone => {
                     return Ok(generation);
                 }
             }
-            if let Err(error) = self.kernel.wait(Until::Outcome(token, None), &mut self.notices) {
+            if let Err(error) = self
+                .kernel
+                .wait(Until::Outcome(token, None), &mut self.notices)
+            {
                 return Err(wait_failed(error));
             }
         }
         self.bury(token)
     }
 
-    /// Collects a child that could not execute its program, and takes back what was to be told of it.
+    /// Collects a child that could not execute its program, and takes back what was to be told of
+    /// it.
     fn bury(&mut self, token: Token) -> Result<Generation, SpawnError> {
         let mut error = None;
         while let Some(key) = self.find(token) {
             error = self.table[key].error.clone().or(error);
             if self.table[key].life.is_closed() {
-                self.queue.retain(|item| item.token().with(What::Spawn) != token);
+                self.queue
+                    .retain(|item| item.token().with(What::Spawn) != token);
                 self.remove(key);
                 break;
             }
@@ -113,17 +142,31 @@ impl<K: Kernel> Reactor<K> {
         let one_more = self.table.len() + 1;
         let room = |len: usize, wanted: usize| wanted.saturating_sub(len);
         self.table.reserve(1);
-        self.queue.reserve(room(self.queue.len(), one_more * PLACES));
+        self.queue
+            .reserve(room(self.queue.len(), one_more * PLACES));
         self.ready.reserve(room(self.ready.len(), one_more * 2));
         self.sweeps.reserve(room(self.sweeps.len(), one_more));
         self.writers.reserve(room(self.writers.len(), one_more));
     }
 
-    fn entry(&mut self, command: &Command, run: Arc<Run>, generation: Generation, born: &Born<K::Raw>) -> Entry {
+    fn entry(
+        &mut self,
+        command: &Command,
+        run: Arc<Run>,
+        generation: Generation,
+        born: &Born<K::Raw>,
+    ) -> Entry {
         let captured = Stream::ALL.map(|stream| run.captures(stream));
         let feed = command.feeds_stdin().then(|| {
             let queue: VecDeque<_> = command.input.iter().cloned().collect();
-            Box::new(Feed { last: command.input.is_some(), queue, begun: 0, written: 0, end: None, error: None })
+            Box::new(Feed {
+                last: command.input.is_some(),
+                queue,
+                begun: 0,
+                written: 0,
+                end: None,
+                error: None,
+            })
         });
         let mut entry = Entry {
             generation,

@@ -10,27 +10,39 @@ use crate::limits;
 use crate::token::What;
 
 impl<K: Kernel> Reactor<K> {
-    /// Gives bytes to a stdin that was made with [`Stdin::Feed`](crate::Stdin::Feed). They are written when the child takes them.
+    /// Gives bytes to a stdin that was made with [`Stdin::Feed`](crate::Stdin::Feed). They are
+    /// written when the child takes them.
     ///
     /// # Errors
     ///
     /// The stdin is closed, or not one that the loop writes; the bytes come back.
     pub fn feed(&mut self, generation: Generation, bytes: Vec<u8>) -> Result<(), FeedError> {
         let Some(key) = self.own(generation) else {
-            return Err(FeedError { why: FeedRefusal::Gone, bytes });
+            return Err(FeedError {
+                why: FeedRefusal::Gone,
+                bytes,
+            });
         };
         match &mut self.table[key].feed {
             Some(feed) if feed.end.is_none() && !feed.last => feed.queue.push_back(bytes.into()),
-            Some(_) | None => return Err(FeedError { why: FeedRefusal::Closed, bytes }),
+            Some(_) | None => {
+                return Err(FeedError {
+                    why: FeedRefusal::Closed,
+                    bytes,
+                });
+            }
         }
         self.want_write(key);
         self.fold();
         Ok(())
     }
 
-    /// Closes a fed stdin once everything that was given has been written. False if there is none (any more).
+    /// Closes a fed stdin once everything that was given has been written. False if there is none
+    /// (any more).
     pub fn close_stdin(&mut self, generation: Generation) -> bool {
-        let Some(key) = self.own(generation) else { return false };
+        let Some(key) = self.own(generation) else {
+            return false;
+        };
         match &mut self.table[key].feed {
             Some(feed) if feed.end.is_none() => feed.last = true,
             Some(_) | None => return false,
@@ -51,8 +63,12 @@ impl<K: Kernel> Reactor<K> {
     /// Writes to each stdin that may take bytes, a bounded number a turn.
     pub(super) fn write_stdins(&mut self) {
         for _ in 0..self.writers.len() {
-            let Some(token) = self.writers.pop_front() else { return };
-            let Some(key) = self.find(token) else { continue };
+            let Some(token) = self.writers.pop_front() else {
+                return;
+            };
+            let Some(key) = self.find(token) else {
+                continue;
+            };
             if self.write_stdin(key) {
                 self.writers.push_back(token);
             }
@@ -63,7 +79,9 @@ impl<K: Kernel> Reactor<K> {
     fn write_stdin(&mut self, key: usize) -> bool {
         let entry = &mut self.table[key];
         let token = entry.token(What::Stdin);
-        let Some(feed) = entry.feed.as_deref_mut() else { return false };
+        let Some(feed) = entry.feed.as_deref_mut() else {
+            return false;
+        };
         let mut budget = limits::STDIN_BYTES;
         let end = loop {
             if feed.end.is_some() {
@@ -84,7 +102,13 @@ impl<K: Kernel> Reactor<K> {
             if budget == 0 {
                 return true;
             }
-            let part = rest.get(..rest.len().min(usize::try_from(budget).unwrap_or(usize::MAX))).unwrap_or(rest);
+            let part = rest
+                .get(
+                    ..rest
+                        .len()
+                        .min(usize::try_from(budget).unwrap_or(usize::MAX)),
+                )
+                .unwrap_or(rest);
             match self.kernel.write(token, part) {
                 Wrote::Took(n) => budget = budget.saturating_sub(feed.took(n)),
                 Wrote::Full => return false,

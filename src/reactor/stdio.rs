@@ -13,11 +13,14 @@ pub enum Stdin {
     Null,
     /// The host's own.
     Inherit,
-    /// These bytes, written by the loop, then end of file. A child that never reads them stalls nothing.
+    /// These bytes, written by the loop, then end of file. A child that never reads them stalls
+    /// nothing.
     Bytes(Vec<u8>),
-    /// What the host gives to [`Reactor::feed`](crate::Reactor::feed), until [`Reactor::close_stdin`](crate::Reactor::close_stdin).
+    /// What the host gives to [`Reactor::feed`](crate::Reactor::feed), until
+    /// [`Reactor::close_stdin`](crate::Reactor::close_stdin).
     Feed,
-    /// A pipe; the host takes its non-blocking write end ([`Reactor::take_stdin`](crate::Reactor::take_stdin)).
+    /// A pipe; the host takes its non-blocking write end
+    /// ([`Reactor::take_stdin`](crate::Reactor::take_stdin)).
     Raw,
     /// This descriptor.
     Fd(OwnedFd),
@@ -47,24 +50,37 @@ impl From<OwnedFd> for Stdin {
 pub struct Capture {
     /// Bytes kept, the newest ones. Default 2 MiB.
     pub keep: u64,
-    /// Whether bytes are delivered as [`Event::Output`](crate::Event::Output). Default no: they are kept only.
+    /// Whether bytes are delivered as [`Event::Output`](crate::Event::Output). Default no: they
+    /// are kept only.
     pub deliver: bool,
-    /// Undelivered bytes at which the stream is not read any more, so that the child is held back. Default 256 KiB.
+    /// Undelivered bytes at which the stream is not read any more, so that the child is held back.
+    /// Default 256 KiB.
     pub ahead: u64,
-    /// Lose undelivered bytes beyond `keep` instead of holding the child back; the loss is told. Default no.
+    /// Lose undelivered bytes beyond `keep` instead of holding the child back; the loss is told.
+    /// Default no.
     pub lossy: bool,
-    /// Capacity of the pipe to ask for in bytes (F_SETPIPE_SZ, fcntl(2)). The kernel rounds it up to a power of two of pages. Without
-    /// root's rights more than /proc/sys/fs/pipe-max-size (1 MiB) is refused, and any growth once the pipes of the user take
-    /// /proc/sys/fs/pipe-user-pages-soft (64 MiB); a refusal is no error, and
-    /// [`StreamReport::capacity`](crate::StreamReport::capacity) says what was had. Default: as the kernel gives it (64 KiB).
+    /// Capacity of the pipe to ask for in bytes (F_SETPIPE_SZ, fcntl(2)). The kernel rounds it up
+    /// to a power of two of pages. Without root's rights more than /proc/sys/fs/pipe-max-size
+    /// (1 MiB) is refused, and any growth once the pipes of the user take /proc/sys/fs/
+    /// pipe-user-pages-soft (64 MiB); a refusal is no error, and
+    /// [`StreamReport::capacity`](crate::StreamReport::capacity) says what was had. Default: as
+    /// the kernel gives it (64 KiB).
     pub pipe: Option<u32>,
-    /// A pipe, or a pair of sockets, which is faster and breaks some programs: see [`Through::Socket`]. Default: a pipe.
+    /// A pipe, or a pair of sockets, which is faster and breaks some programs: see
+    /// [`Through::Socket`]. Default: a pipe.
     pub through: Through,
 }
 
 impl Default for Capture {
     fn default() -> Self {
-        Capture { keep: limits::KEEP, deliver: false, ahead: limits::AHEAD, lossy: false, pipe: None, through: Through::Pipe }
+        Capture {
+            keep: limits::KEEP,
+            deliver: false,
+            ahead: limits::AHEAD,
+            lossy: false,
+            pipe: None,
+            through: Through::Pipe,
+        }
     }
 }
 
@@ -118,7 +134,8 @@ impl Capture {
 pub enum Output {
     /// A pipe that the loop reads.
     Capture(Capture),
-    /// A pipe; the host takes its non-blocking read end ([`Reactor::take_stdout`](crate::Reactor::take_stdout)).
+    /// A pipe; the host takes its non-blocking read end
+    /// ([`Reactor::take_stdout`](crate::Reactor::take_stdout)).
     Raw,
     /// The host's own.
     Inherit,
@@ -126,7 +143,8 @@ pub enum Output {
     Null,
     /// This descriptor.
     Fd(OwnedFd),
-    /// The same as stdout (for stderr): one pipe, in which the order of both is kept. For stdout it is the same as `Inherit`.
+    /// The same as stdout (for stderr): one pipe, in which the order of both is kept. For stdout it
+    /// is the same as `Inherit`.
     ToStdout,
 }
 

@@ -11,7 +11,8 @@ use crate::words::{Signal, Stream};
 
 /// A generation that was let go: from here on it is the host's.
 ///
-/// Nobody reaps the leader but the host (waitid(2) on the pid or the pidfd), and nobody else reads its pipes.
+/// Nobody reaps the leader but the host (waitid(2) on the pid or the pidfd), and nobody else reads
+/// its pipes.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Detached<Raw> {
@@ -30,15 +31,18 @@ pub struct Detached<Raw> {
 }
 
 impl<K: Kernel> Reactor<K> {
-    /// Stops a generation: the policy's signal to its whole group, a grace, SIGKILL to the whole group. It is over as soon as
-    /// the group is empty. `None` is the policy of its command. Stopping twice can only shorten the time left.
+    /// Stops a generation: the policy's signal to its whole group, a grace, SIGKILL to the whole
+    /// group. It is over as soon as the group is empty. `None` is the policy of its command.
+    /// Stopping twice can only shorten the time left.
     pub fn stop(&mut self, generation: Generation, policy: Option<StopPolicy>) -> Stopping {
         self.stop_for(generation, policy, StopReason::Request)
     }
 
     /// SIGKILL to the whole group at once.
     pub fn kill(&mut self, generation: Generation) -> Stopping {
-        let Some(key) = self.own(generation) else { return Stopping::Gone };
+        let Some(key) = self.own(generation) else {
+            return Stopping::Gone;
+        };
         self.steer(key, |_| Input::Kill(StopReason::Request))
     }
 
@@ -51,13 +55,25 @@ impl<K: Kernel> Reactor<K> {
 
     /// The keys of all that are not closed, in the order of their start.
     pub(super) fn generations(&self) -> Vec<Generation> {
-        let mut all: Vec<_> = self.table.iter().filter(|(_, entry)| entry.closed().is_none()).map(|(_, entry)| entry.generation).collect();
+        let mut all: Vec<_> = self
+            .table
+            .iter()
+            .filter(|(_, entry)| entry.closed().is_none())
+            .map(|(_, entry)| entry.generation)
+            .collect();
         all.sort_unstable();
         all
     }
 
-    fn stop_for(&mut self, generation: Generation, policy: Option<StopPolicy>, reason: StopReason) -> Stopping {
-        let Some(key) = self.own(generation) else { return Stopping::Gone };
+    fn stop_for(
+        &mut self,
+        generation: Generation,
+        policy: Option<StopPolicy>,
+        reason: StopReason,
+    ) -> Stopping {
+        let Some(key) = self.own(generation) else {
+            return Stopping::Gone;
+        };
         self.steer(key, |own| Input::Stop(policy.unwrap_or(own), reason))
     }
 
@@ -79,10 +95,13 @@ impl<K: Kernel> Reactor<K> {
         }
     }
 
-    /// Sends a signal to the whole group, as far as that is certain to reach nobody else. It is no stop: nothing follows from it.
+    /// Sends a signal to the whole group, as far as that is certain to reach nobody else. It is no
+    /// stop: nothing follows from it.
     pub fn signal(&mut self, generation: Generation, signal: Signal) -> Signalled {
         match self.own(generation) {
-            Some(key) if !self.table[key].life.is_closed() => self.kernel.signal(generation.token(), signal),
+            Some(key) if !self.table[key].life.is_closed() => {
+                self.kernel.signal(generation.token(), signal)
+            }
             Some(_) | None => Signalled::Empty,
         }
     }
@@ -90,7 +109,9 @@ impl<K: Kernel> Reactor<K> {
     /// The same for the leader alone, if it has not ended.
     pub fn signal_leader(&mut self, generation: Generation, signal: Signal) -> Signalled {
         match self.own(generation) {
-            Some(key) if !self.table[key].life.exit_seen() => self.kernel.signal_leader(generation.token(), signal),
+            Some(key) if !self.table[key].life.exit_seen() => {
+                self.kernel.signal_leader(generation.token(), signal)
+            }
             Some(_) | None => Signalled::Empty,
         }
     }
@@ -100,10 +121,12 @@ impl<K: Kernel> Reactor<K> {
         self.own(generation).map(|key| self.table[key].pid)
     }
 
-    /// Closes the read end of a captured stream: the host does not want it any more. Who writes on gets SIGPIPE or EPIPE. The stream
-    /// counts as ended. False if it is not open.
+    /// Closes the read end of a captured stream: the host does not want it any more. Who writes on
+    /// gets SIGPIPE or EPIPE. The stream counts as ended. False if it is not open.
     pub fn close_output(&mut self, generation: Generation, stream: Stream) -> bool {
-        let Some(key) = self.own(generation) else { return false };
+        let Some(key) = self.own(generation) else {
+            return false;
+        };
         if !self.table[key].life.is_open(stream) {
             return false;
         }
@@ -146,11 +169,14 @@ impl<K: Kernel> Reactor<K> {
 
     fn take_raw(&mut self, generation: Generation, place: usize) -> Option<K::Raw> {
         self.own(generation)?;
-        self.raw.get_mut(&generation.token().bits())?.get_mut(place)?.take()
+        self.raw
+            .get_mut(&generation.token().bits())?
+            .get_mut(place)?
+            .take()
     }
 
-    /// Lets a running generation go on purpose: process, pipes and what was kept so far are the host's from here on. No event of it
-    /// follows.
+    /// Lets a running generation go on purpose: process, pipes and what was kept so far are the
+    /// host's from here on. No event of it follows.
     ///
     /// # Errors
     ///
@@ -178,12 +204,20 @@ impl<K: Kernel> Reactor<K> {
         self.feed_input(key, Input::Detach);
         self.errand.forget(generation.token());
         let released = self.released.take().unwrap_or_default();
-        self.queue.retain(|item| item.token().with(crate::token::What::Spawn) != generation.token());
+        self.queue
+            .retain(|item| item.token().with(crate::token::What::Spawn) != generation.token());
         let kept = Stream::ALL.map(|stream| self.table[key].take(stream));
         let pid = self.table[key].pid;
         self.remove(key);
         self.live -= 1;
         self.fold();
-        Ok(Detached { pid, pidfd: released.pidfd, stdin: released.stdin, stdout: released.stdout, stderr: released.stderr, kept })
+        Ok(Detached {
+            pid,
+            pidfd: released.pidfd,
+            stdin: released.stdin,
+            stdout: released.stdout,
+            stderr: released.stderr,
+            kept,
+        })
     }
 }

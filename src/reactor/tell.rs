@@ -8,7 +8,9 @@ use crate::error::{Errno, SpawnError, Step};
 use crate::kernel::Kernel;
 use crate::kernel::plan::Containment;
 use crate::lifecycle::Happening;
-use crate::lifecycle::report::{ContainedBy, DrainReport, EndedBy, Report, Settled, StopReport, Timing};
+use crate::lifecycle::report::{
+    ContainedBy, DrainReport, EndedBy, Report, Settled, StopReport, Timing,
+};
 use crate::time::Ns;
 use crate::words::{Stream, Survivor};
 
@@ -16,13 +18,19 @@ impl Entry {
     /// The verdict. Told only after it was put together.
     pub(super) fn drain_told(&self) -> &DrainReport {
         const NOTHING: &DrainReport = &DrainReport::NOTHING;
-        self.told.as_ref().and_then(|told| told.drain.as_ref()).unwrap_or(NOTHING)
+        self.told
+            .as_ref()
+            .and_then(|told| told.drain.as_ref())
+            .unwrap_or(NOTHING)
     }
 
     /// How background work was settled. Told only after it was put together.
     pub(super) fn settled_told(&self) -> &Settled {
         const NOTHING: &Settled = &Settled::NOTHING;
-        self.told.as_ref().and_then(|told| told.settled.as_ref()).unwrap_or(NOTHING)
+        self.told
+            .as_ref()
+            .and_then(|told| told.settled.as_ref())
+            .unwrap_or(NOTHING)
     }
 
     /// Who counts as background work. Told only after it was put together.
@@ -31,26 +39,42 @@ impl Entry {
     }
 
     pub(super) fn spawn_error(&self) -> SpawnError {
-        self.error.clone().unwrap_or_else(|| SpawnError::new(Step::Exec, Errno::from_raw(libc::EIO)))
+        self.error
+            .clone()
+            .unwrap_or_else(|| SpawnError::new(Step::Exec, Errno::from_raw(libc::EIO)))
     }
 
     // A process may call itself what it likes: names go out as all text does.
 
     fn drain_report(&self) -> Option<DrainReport> {
         let mut drain = self.life.drain_report()?;
-        show(&self.run.projection, drain.holders.iter_mut().map(|holder| &mut holder.comm));
+        show(
+            &self.run.projection,
+            drain.holders.iter_mut().map(|holder| &mut holder.comm),
+        );
         Some(drain)
     }
 
     fn settled(&self, now: Ns) -> Option<Settled> {
-        let mut settled = self.life.settled(now, contained_by(&self.run.plan.contain))?;
-        show(&self.run.projection, settled.processes.iter_mut().map(|survivor| &mut survivor.comm));
+        let mut settled = self
+            .life
+            .settled(now, contained_by(&self.run.plan.contain))?;
+        show(
+            &self.run.projection,
+            settled
+                .processes
+                .iter_mut()
+                .map(|survivor| &mut survivor.comm),
+        );
         Some(settled)
     }
 
     fn stop_report(&self) -> Option<StopReport> {
         let mut stop = self.life.stop_report()?;
-        show(&self.run.projection, stop.stuck.iter_mut().map(|survivor| &mut survivor.comm));
+        show(
+            &self.run.projection,
+            stop.stuck.iter_mut().map(|survivor| &mut survivor.comm),
+        );
         Some(stop)
     }
 }
@@ -64,8 +88,16 @@ impl<K: Kernel> Reactor<K> {
             Happening::Drained { warn } => self.tell_drained(key, warn),
             Happening::BackgroundWait => {
                 let entry = &mut self.table[key];
-                let mut survivors: Vec<_> = entry.life.members().iter().map(|member| member.who.clone()).collect();
-                show(&entry.run.projection, survivors.iter_mut().map(|survivor| &mut survivor.comm));
+                let mut survivors: Vec<_> = entry
+                    .life
+                    .members()
+                    .iter()
+                    .map(|member| member.who.clone())
+                    .collect();
+                show(
+                    &entry.run.projection,
+                    survivors.iter_mut().map(|survivor| &mut survivor.comm),
+                );
                 entry.told_mut(&mut self.boxes).survivors = survivors;
             }
             Happening::Settled => {
@@ -97,7 +129,10 @@ impl<K: Kernel> Reactor<K> {
         told.closed = Some(now);
         told.drain = told.drain.take().or(drain);
         told.settled = told.settled.take().or(settled);
-        if let Some(watch) = entry.channel_mut(entry.run.words_from()).and_then(|channel| channel.watch.as_mut()) {
+        if let Some(watch) = entry
+            .channel_mut(entry.run.words_from())
+            .and_then(|channel| channel.watch.as_mut())
+        {
             watch.finish(&mut self.panic);
         }
         let token = entry.generation.token();
@@ -105,15 +140,17 @@ impl<K: Kernel> Reactor<K> {
         self.errand.forget(token);
     }
 
-    /// What stderr has brought so far are the last words; once. They become text when they are asked for, or right before
-    /// anything changes of the bytes that they are made of.
+    /// What stderr has brought so far are the last words; once. They become text when they are
+    /// asked for, or right before anything changes of the bytes that they are made of.
     pub(super) fn mark_last_words(&mut self, key: usize) {
         let entry = &mut self.table[key];
         if entry.mark().is_some() {
             return;
         }
         let channel = entry.channel_mut(entry.run.words_from());
-        let total = channel.as_ref().map_or(0, |channel| channel.captured.total());
+        let total = channel
+            .as_ref()
+            .map_or(0, |channel| channel.captured.total());
         if let Some(watch) = channel.and_then(|channel| channel.watch.as_mut()) {
             watch.begin_late(&mut self.panic);
         }
@@ -174,7 +211,9 @@ fn contained_by(containment: &Containment) -> ContainedBy {
 
 /// The one warning: a bound has passed with a pipe still held.
 fn warn_of(entry: &Entry) {
-    let Some(drain) = entry.told.as_ref().and_then(|told| told.drain.as_ref()) else { return };
+    let Some(drain) = entry.told.as_ref().and_then(|told| told.drain.as_ref()) else {
+        return;
+    };
     let open = |stream: Stream| entry.kept(stream).is_some() && drain.open.contains(&stream);
     let what = match (open(Stream::Stdout), open(Stream::Stderr)) {
         (true, true) => "stdout and stderr",
@@ -182,8 +221,15 @@ fn warn_of(entry: &Entry) {
         (false, true) => "stderr",
         (false, false) => return,
     };
-    let bytes: u64 = entry.channels().map(|channel| channel.captured.total()).sum();
-    let holders: Vec<String> = drain.holders.iter().map(|h| format!("{} ({})", h.comm, h.pid)).collect();
+    let bytes: u64 = entry
+        .channels()
+        .map(|channel| channel.captured.total())
+        .sum();
+    let holders: Vec<String> = drain
+        .holders
+        .iter()
+        .map(|h| format!("{} ({})", h.comm, h.pid))
+        .collect();
     tracing::warn!(
         generation = entry.generation.number(),
         pid = entry.pid,

@@ -9,8 +9,9 @@ use crate::time::Ns;
 use std::time::{Duration, Instant};
 
 impl<K: Kernel> Reactor<K> {
-    /// Does one bounded round: sleeps until there is something to do, at most `timeout` (`None`: for as long as nothing happens),
-    /// serves it, and says what it left behind. It never sleeps while events are waiting or work is left over.
+    /// Does one bounded round: sleeps until there is something to do, at most `timeout` (`None`:
+    /// for as long as nothing happens), serves it, and says what it left behind. It never
+    /// sleeps while events are waiting or work is left over.
     ///
     /// It makes no blocking call on behalf of a child, and allocates nothing once it is warmed up.
     ///
@@ -20,12 +21,20 @@ impl<K: Kernel> Reactor<K> {
     pub fn turn(&mut self, timeout: Option<Duration>) -> Result<Turn, TurnError> {
         self.reclaim();
         self.settle_front();
-        let until = if self.has_events() { Until::Peek } else { self.until(timeout) };
+        let until = if self.has_events() {
+            Until::Peek
+        } else {
+            self.until(timeout)
+        };
         self.round(until)?;
-        Ok(Turn { more: self.has_work(), events: self.has_events() })
+        Ok(Turn {
+            more: self.has_work(),
+            events: self.has_events(),
+        })
     }
 
-    /// How long a wait may sleep: not at all with work left over, else until the nearer of the deadline and the timeout.
+    /// How long a wait may sleep: not at all with work left over, else until the nearer of the
+    /// deadline and the timeout.
     pub(super) fn until(&mut self, timeout: Option<Duration>) -> Until {
         if self.has_work() || timeout == Some(Duration::ZERO) {
             return Until::Peek;
@@ -71,10 +80,12 @@ impl<K: Kernel> Reactor<K> {
         Ok(())
     }
 
-    /// The same between two reads, without sleeping. The time is that of the last read: a look costs a tenth of a microsecond, and
-    /// asking for the time as much.
+    /// The same between two reads, without sleeping. The time is that of the last read: a look
+    /// costs a tenth of a microsecond, and asking for the time as much.
     pub(super) fn glance(&mut self) -> Result<(), TurnError> {
-        self.kernel.wait(Until::Peek, &mut self.notices).map_err(wait_failed)?;
+        self.kernel
+            .wait(Until::Peek, &mut self.notices)
+            .map_err(wait_failed)?;
         self.serve_notices();
         Ok(())
     }
@@ -93,7 +104,8 @@ impl<K: Kernel> Reactor<K> {
                 Some(key) => {
                     self.table[key].take_timer(timer);
                     if timer == Timer::RunLimit {
-                        // The leader is asked first: one that was already dead is not stopped (its notice may be late: SIGCHLD).
+                        // The leader is asked first: one that was already dead is not stopped (its
+                        // notice may be late: SIGCHLD).
                         self.ask_exit(key);
                     }
                     if !self.table[key].life.is_closed() {
@@ -116,10 +128,14 @@ impl<K: Kernel> Reactor<K> {
     }
 
     fn deadline(&self) -> Option<Ns> {
-        [self.wheel.next_deadline(), self.kernel.deadline()].into_iter().flatten().min()
+        [self.wheel.next_deadline(), self.kernel.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
-    /// When the next turn is due even if the descriptor stays silent: now, if work was left over; `None` if nothing is timed.
+    /// When the next turn is due even if the descriptor stays silent: now, if work was left over;
+    /// `None` if nothing is timed.
     ///
     /// Waiting events are the host's to ask for and do not count ([`Reactor::has_events`]).
     pub fn next_deadline(&self) -> Option<Instant> {
@@ -134,7 +150,11 @@ impl<K: Kernel> Reactor<K> {
         if !self.settings.fold_deadline {
             return;
         }
-        let at = if self.has_work() { Some(self.now) } else { self.deadline() };
+        let at = if self.has_work() {
+            Some(self.now)
+        } else {
+            self.deadline()
+        };
         if at != self.alarm {
             self.alarm = at;
             self.kernel.alarm(at);
@@ -145,7 +165,9 @@ impl<K: Kernel> Reactor<K> {
 /// The loop's own end, in words.
 pub(super) fn wait_failed(error: WaitError) -> TurnError {
     match error {
-        WaitError::Failed(errno) => TurnError::new("wait for the children's pipes and exits", Some(errno)),
+        WaitError::Failed(errno) => {
+            TurnError::new("wait for the children's pipes and exits", Some(errno))
+        }
         WaitError::Forked => TurnError::new("turn a loop in a forked copy of the host", None),
     }
 }

@@ -1,6 +1,9 @@
 //! What the options for background work and containment come to.
 
-use super::support::{LASTWORDS, Running, Scratch, eventually, finish, finish_with_report, is_alive, lastwords, read_report, shell, text};
+use super::support::{
+    LASTWORDS, Running, Scratch, eventually, finish, finish_with_report, is_alive, lastwords,
+    read_report, shell, text,
+};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -10,7 +13,10 @@ const LEAVES: &str = "sleep 1000 >/dev/null 2>&1 & echo $!; exit 0";
 const ESCAPES: &str = "setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!; exit 0";
 
 fn kill(pid: &str) {
-    let _ = Command::new("kill").args(["-9", pid.trim()]).stderr(Stdio::null()).status();
+    let _ = Command::new("kill")
+        .args(["-9", pid.trim()])
+        .stderr(Stdio::null())
+        .status();
 }
 
 /// Whether a program is there; if not, that is printed.
@@ -25,41 +31,82 @@ fn is_installed(program: &str) -> bool {
 
 #[test]
 fn work_is_terminated_without_a_wait() {
-    let (output, report) = finish_with_report(&["--background", "terminate", "--background-grace", "100ms"], LEAVES);
+    let (output, report) = finish_with_report(
+        &["--background", "terminate", "--background-grace", "100ms"],
+        LEAVES,
+    );
     assert_eq!(output.status.code(), Some(123));
-    assert_eq!((&report["background"]["state"], &report["background"]["complete"]), (&"terminated".into(), &false.into()));
+    assert_eq!(
+        (
+            &report["background"]["state"],
+            &report["background"]["complete"]
+        ),
+        (&"terminated".into(), &false.into())
+    );
     assert_eq!(report["background"]["processes"][0]["comm"], "sleep");
     assert_eq!(report["stop"]["reason"], "background");
     assert!(!is_alive(text(&output.stdout)));
     let said = text(&output.stderr);
-    assert!(!said.contains("waiting for") && said.contains("background work was terminated"), "{said}");
+    assert!(
+        !said.contains("waiting for") && said.contains("background work was terminated"),
+        "{said}"
+    );
 }
 
 #[test]
 fn work_is_terminated_after_its_wait_and_killed_after_its_grace() {
-    let options = ["--background-grace", "100ms", "--background-wait", "300ms", "--terminate-grace", "200ms"];
+    let options = [
+        "--background-grace",
+        "100ms",
+        "--background-wait",
+        "300ms",
+        "--terminate-grace",
+        "200ms",
+    ];
     let script = "(trap '' TERM; exec sleep 1000) >/dev/null 2>&1 & echo $!; exit 0";
     let (output, report) = finish_with_report(&options, script);
     assert_eq!(output.status.code(), Some(123));
-    assert_eq!((&report["background"]["state"], &report["stop"]["escalated"]), (&"terminated".into(), &true.into()));
-    assert!(text(&output.stderr).contains("waiting for background work, 300ms at most: "), "{}", text(&output.stderr));
+    assert_eq!(
+        (&report["background"]["state"], &report["stop"]["escalated"]),
+        (&"terminated".into(), &true.into())
+    );
+    assert!(
+        text(&output.stderr).contains("waiting for background work, 300ms at most: "),
+        "{}",
+        text(&output.stderr)
+    );
     assert!(!is_alive(text(&output.stdout)));
 }
 
-/// The wait is bounded by the run limit as well: the nearer of the two is told, and the limit as the reason.
+/// The wait is bounded by the run limit as well: the nearer of the two is told, and the limit as
+/// the reason.
 #[test]
 fn a_time_limit_that_is_nearer_than_the_wait_is_told() {
-    let output = finish(&mut shell(&["--timeout", "3s", "--background-grace", "100ms"], LEAVES));
+    let output = finish(&mut shell(
+        &["--timeout", "3s", "--background-grace", "100ms"],
+        LEAVES,
+    ));
     assert_eq!(output.status.code(), Some(124));
     let said = text(&output.stderr);
-    let [wait, end] = said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
-    assert!(wait.starts_with("lastwords: waiting for background work, ") && wait.contains(" at most (time limit): sleep (pid "), "{said}");
+    let [wait, end] = said.lines().collect::<Vec<_>>()[..] else {
+        panic!("{said}")
+    };
+    assert!(
+        wait.starts_with("lastwords: waiting for background work, ")
+            && wait.contains(" at most (time limit): sleep (pid "),
+        "{said}"
+    );
     assert!(!wait.contains("30m"), "{said}");
-    assert!(end.starts_with("lastwords: background work was terminated ") && end.contains(" (time limit): sleep (pid "), "{said}");
+    assert!(
+        end.starts_with("lastwords: background work was terminated ")
+            && end.contains(" (time limit): sleep (pid "),
+        "{said}"
+    );
     assert!(!is_alive(text(&output.stdout)));
 }
 
-/// Members of the group that outlived the first signal of a stop are none of the command's background work.
+/// Members of the group that outlived the first signal of a stop are none of the command's
+/// background work.
 #[test]
 fn what_a_time_limit_had_to_kill_is_not_called_background_work() {
     let script = "(trap '' TERM; while :; do sleep 0.05; done) & echo $!; wait";
@@ -67,46 +114,97 @@ fn what_a_time_limit_had_to_kill_is_not_called_background_work() {
     let output = finish(&mut shell(&options, script));
     assert_eq!(output.status.code(), Some(124));
     let said = text(&output.stderr);
-    assert!(said.contains("SIGKILL was needed") && !said.contains("background work"), "{said}");
+    assert!(
+        said.contains("SIGKILL was needed") && !said.contains("background work"),
+        "{said}"
+    );
 }
 
 #[test]
 fn work_that_is_reported_or_not_looked_for_leaves_the_status_as_it_is() {
     for (options, state, status) in [
-        (&["--background", "report", "--background-grace", "100ms"][..], "reported", 0),
+        (
+            &["--background", "report", "--background-grace", "100ms"][..],
+            "reported",
+            0,
+        ),
         (&["--background", "ignore"], "disabled", 0),
-        (&["--background-grace", "0", "--background-wait", "100ms", "--keep-orphans"], "kept", 123),
+        (
+            &[
+                "--background-grace",
+                "0",
+                "--background-wait",
+                "100ms",
+                "--keep-orphans",
+            ],
+            "kept",
+            123,
+        ),
     ] {
         let (output, report) = finish_with_report(options, LEAVES);
         assert_eq!(output.status.code(), Some(status), "{options:?}");
         assert_eq!(report["background"]["state"], state);
-        assert!(is_alive(text(&output.stdout)), "{options:?}: it was left running");
+        assert!(
+            is_alive(text(&output.stdout)),
+            "{options:?}: it was left running"
+        );
         kill(text(&output.stdout));
     }
 }
 
 #[test]
 fn options_that_contradict_each_other_start_nothing() {
-    let output = finish(&mut shell(&["--background", "terminate", "--keep-orphans"], "echo started"));
-    assert_eq!((output.status.code(), text(&output.stdout)), (Some(125), ""));
-    assert!(text(&output.stderr).contains("contradict"), "{}", text(&output.stderr));
+    let output = finish(&mut shell(
+        &["--background", "terminate", "--keep-orphans"],
+        "echo started",
+    ));
+    assert_eq!(
+        (output.status.code(), text(&output.stdout)),
+        (Some(125), "")
+    );
+    assert!(
+        text(&output.stderr).contains("contradict"),
+        "{}",
+        text(&output.stderr)
+    );
 }
 
 /// An escapee is invisible to the group, and ended where something sees it.
 #[test]
 fn an_escapee_is_seen_by_the_cookie_and_by_the_cgroup() {
-    for (by, state, status) in [("group", "none", 0), ("cookie", "terminated", 123), ("cgroup", "terminated", 123)] {
-        let options = ["--contain", by, "--background", "terminate", "--background-grace", "300ms"];
+    for (by, state, status) in [
+        ("group", "none", 0),
+        ("cookie", "terminated", 123),
+        ("cgroup", "terminated", 123),
+    ] {
+        let options = [
+            "--contain",
+            by,
+            "--background",
+            "terminate",
+            "--background-grace",
+            "300ms",
+        ];
         // Not before it has left the group.
-        let script = format!("{}; sleep 0.3; exit 0", ESCAPES.trim_end_matches("; exit 0"));
+        let script = format!(
+            "{}; sleep 0.3; exit 0",
+            ESCAPES.trim_end_matches("; exit 0")
+        );
         let (output, report) = finish_with_report(&options, &script);
         if by == "cgroup" && report["error"]["step"] == "cgroup" {
-            eprintln!("containment by cgroup cannot be tested here: {}", report["error"]["message"]);
+            eprintln!(
+                "containment by cgroup cannot be tested here: {}",
+                report["error"]["message"]
+            );
             assert_eq!(output.status.code(), Some(125));
             continue;
         }
         assert_eq!(report["background"]["contained_by"], by);
-        assert_eq!((&report["background"]["state"], output.status.code()), (&state.into(), Some(status)), "{report}");
+        assert_eq!(
+            (&report["background"]["state"], output.status.code()),
+            (&state.into(), Some(status)),
+            "{report}"
+        );
         assert_eq!(is_alive(text(&output.stdout)), by == "group");
         kill(text(&output.stdout));
     }
@@ -114,10 +212,21 @@ fn an_escapee_is_seen_by_the_cookie_and_by_the_cgroup() {
 
 #[test]
 fn a_containment_that_cannot_be_had_is_125_and_says_what_is_missing() {
-    let (output, report) = finish_with_report(&["--contain", "cgroup=/nonexistent"], "echo started");
-    assert_eq!((output.status.code(), text(&output.stdout)), (Some(125), ""));
-    assert_eq!((&report["error"]["step"], &report["error"]["errno"]), (&"cgroup".into(), &"ENOENT".into()));
-    assert!(text(&output.stderr).contains("failed to make a cgroup for the child in \"/nonexistent\""), "{}", text(&output.stderr));
+    let (output, report) =
+        finish_with_report(&["--contain", "cgroup=/nonexistent"], "echo started");
+    assert_eq!(
+        (output.status.code(), text(&output.stdout)),
+        (Some(125), "")
+    );
+    assert_eq!(
+        (&report["error"]["step"], &report["error"]["errno"]),
+        (&"cgroup".into(), &"ENOENT".into())
+    );
+    assert!(
+        text(&output.stderr).contains("failed to make a cgroup for the child in \"/nonexistent\""),
+        "{}",
+        text(&output.stderr)
+    );
 }
 
 /// The usual case costs one system call: by it the group is asked whether anybody is left.
@@ -130,7 +239,11 @@ fn detection_costs_one_system_call_where_nothing_is_left() {
         let scratch = Scratch::new();
         let log = scratch.path("calls");
         let mut command = Command::new("strace");
-        command.arg("-o").arg(&log).args([LASTWORDS, "run", "--background", background, "--", "true"]).stdin(Stdio::null());
+        command
+            .arg("-o")
+            .arg(&log)
+            .args([LASTWORDS, "run", "--background", background, "--", "true"])
+            .stdin(Stdio::null());
         let output = finish(&mut command);
         if !output.status.success() {
             eprintln!("strace may not trace here: {}", text(&output.stderr));
@@ -138,27 +251,62 @@ fn detection_costs_one_system_call_where_nothing_is_left() {
         }
         let log = std::fs::read_to_string(&log).expect("a log");
         let count = |name: &str| log.lines().filter(|line| line.starts_with(name)).count();
-        Some((count("pidfd_send_signal"), count("getdents"), count("kill(")))
+        Some((
+            count("pidfd_send_signal"),
+            count("getdents"),
+            count("kill("),
+        ))
     };
     // In parallel with it, there is nothing else that would signal, or look through /proc.
     if let (Some(with), Some(without)) = (calls("wait"), calls("ignore")) {
-        assert!(with.0 + with.2 <= without.0 + without.2 + 1, "{with:?} {without:?}");
+        assert!(
+            with.0 + with.2 <= without.0 + without.2 + 1,
+            "{with:?} {without:?}"
+        );
         assert_eq!(with.1, without.1, "no look through /proc");
     }
 }
 
-/// Runs a daemon's own command under containment by cookie; the leader's status comes at once, and the daemon is seen and ended.
+/// Runs a daemon's own command under containment by cookie; the leader's status comes at once, and
+/// the daemon is seen and ended.
 fn daemon(comm: &str, script: &str, dir: &Path) {
     let report = dir.join("report.json");
-    let mut command = lastwords(["--contain", "cookie", "--background", "terminate", "--background-grace", "1s", "--report"]);
-    command.arg(&report).args(["--", "sh", "-c", script]).current_dir(dir).stdout(Stdio::null());
+    let mut command = lastwords([
+        "--contain",
+        "cookie",
+        "--background",
+        "terminate",
+        "--background-grace",
+        "1s",
+        "--report",
+    ]);
+    command
+        .arg(&report)
+        .args(["--", "sh", "-c", script])
+        .current_dir(dir)
+        .stdout(Stdio::null());
     let output = finish(&mut command);
     let report = read_report(&report);
-    assert_eq!((&report["exit"]["code"], output.status.code()), (&0.into(), Some(123)), "{report}\n{}", text(&output.stderr));
+    assert_eq!(
+        (&report["exit"]["code"], output.status.code()),
+        (&0.into(), Some(123)),
+        "{report}\n{}",
+        text(&output.stderr)
+    );
     assert_eq!(report["background"]["state"], "terminated");
-    let listed = report["background"]["processes"].as_array().expect("a list");
-    let named = |process: &&serde_json::Value| process["comm"].as_str().is_some_and(|name| name.starts_with(comm));
-    let pid = listed.iter().find(named).unwrap_or_else(|| panic!("{comm} is not among {listed:?}"))["pid"].to_string();
+    let listed = report["background"]["processes"]
+        .as_array()
+        .expect("a list");
+    let named = |process: &&serde_json::Value| {
+        process["comm"]
+            .as_str()
+            .is_some_and(|name| name.starts_with(comm))
+    };
+    let pid = listed
+        .iter()
+        .find(named)
+        .unwrap_or_else(|| panic!("{comm} is not among {listed:?}"))["pid"]
+        .to_string();
     eventually("the daemon's end", || !is_alive(&pid));
 }
 
@@ -171,7 +319,11 @@ fn daemons_that_detach_by_themselves_are_seen() {
     }
     if is_installed("redis-server") {
         let scratch = Scratch::new();
-        daemon("redis-server", "redis-server --port 0 --unixsocket ./redis --save '' --daemonize yes", scratch.dir());
+        daemon(
+            "redis-server",
+            "redis-server --port 0 --unixsocket ./redis --save '' --daemonize yes",
+            scratch.dir(),
+        );
     }
 }
 
@@ -186,10 +338,19 @@ fn git_housekeeping_that_detaches_is_waited_for() {
         i=0; while [ $i -lt 300 ]; do echo $i > f$i; i=$((i + 1)); done; git add . && git commit -qm x && git gc --auto --quiet; exit 0";
     let report = scratch.path("report.json");
     let mut command = lastwords(["--contain", "cookie", "--report"]);
-    command.arg(&report).args(["--", "sh", "-c", script]).current_dir(scratch.dir()).stdout(Stdio::null());
+    command
+        .arg(&report)
+        .args(["--", "sh", "-c", script])
+        .current_dir(scratch.dir())
+        .stdout(Stdio::null());
     let output = finish(&mut command);
     let report = read_report(&report);
-    assert_eq!((output.status.code(), &report["background"]["complete"]), (Some(0), &true.into()), "{report}\n{}", text(&output.stderr));
+    assert_eq!(
+        (output.status.code(), &report["background"]["complete"]),
+        (Some(0), &true.into()),
+        "{report}\n{}",
+        text(&output.stderr)
+    );
     // Whatever it has left was waited for: its lock is gone.
     assert!(!scratch.path(".git/gc.pid").exists());
 }
@@ -197,13 +358,20 @@ fn git_housekeeping_that_detaches_is_waited_for() {
 /// Ctrl-C: nobody has to wait half an hour.
 #[test]
 fn an_interrupt_ends_the_wait_and_the_work() {
-    let mut running = Running::start(shell(&["--background-grace", "50ms"], LEAVES).stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let mut running = Running::start(
+        shell(&["--background-grace", "50ms"], LEAVES)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped()),
+    );
     let mut pid = String::new();
     running.stdout().read_line(&mut pid).expect("text");
     let mut stderr = BufReader::new(running.child().stderr.take().expect("piped"));
     let mut line = String::new();
     stderr.read_line(&mut line).expect("text");
-    assert!(line.starts_with("lastwords: waiting for background work, 30m at most: sleep (pid "), "{line}");
+    assert!(
+        line.starts_with("lastwords: waiting for background work, 30m at most: sleep (pid "),
+        "{line}"
+    );
     running.signal(Signal::INT);
     assert_eq!(running.wait().code(), Some(123));
     assert!(!is_alive(&pid));

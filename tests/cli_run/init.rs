@@ -1,25 +1,40 @@
 //! `--init` and `--termination-log`: lastwords as the first process of a container.
 
-use super::support::{LASTWORDS, Running, Scratch, finish, finish_with_report, read_report, read_until, shell, text};
+use super::support::{
+    LASTWORDS, Running, Scratch, finish, finish_with_report, read_report, read_until, shell, text,
+};
 use rustix::process::{Signal, kill_process};
 use std::process::{Command, Stdio};
 
-/// `lastwords run` as process 1 of a pid namespace with a /proc of its own; `None` (and why is printed) where that is not permitted.
+/// `lastwords run` as process 1 of a pid namespace with a /proc of its own; `None` (and why is
+/// printed) where that is not permitted.
 fn first_process(options: &[&str], script: &str) -> Option<Command> {
     let unshare = |words: &[&str]| {
         let mut command = Command::new("unshare");
-        command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]).args(words).stdin(Stdio::null());
+        command
+            .args(["--pid", "--fork", "--mount-proc", "--kill-child"])
+            .args(words)
+            .stdin(Stdio::null());
         command
     };
     let tried = unshare(&["true"]).stderr(Stdio::piped()).output();
     match tried {
         Ok(output) if output.status.success() => {}
         other => {
-            eprintln!("no pid namespace can be made here, so there is no process 1 to be: {other:?}");
+            eprintln!(
+                "no pid namespace can be made here, so there is no process 1 to be: {other:?}"
+            );
             return None;
         }
     }
-    Some(unshare(&[&[LASTWORDS, "run", "--init"], options, &["--", "sh", "-c", script]].concat()))
+    Some(unshare(
+        &[
+            &[LASTWORDS, "run", "--init"],
+            options,
+            &["--", "sh", "-c", script],
+        ]
+        .concat(),
+    ))
 }
 
 /// Zombies among the children of process 1, as the script sees them.
@@ -31,36 +46,66 @@ fn strangers_are_reaped_and_the_commands_own_status_is_kept() {
         "{ZOMBIES}; i=0; while [ $i -lt 30 ]; do (sh -c 'true' & true) ; (setsid sh -c 'exit 5' &); i=$((i+1)); done
          i=0; while [ $(zombies) -gt 0 ] && [ $i -lt 200 ]; do sleep 0.05; i=$((i+1)); done; echo left $(zombies) pid1 $(cat /proc/1/comm); exit 9"
     );
-    let Some(mut command) = first_process(&["--quiet"], &script) else { return };
+    let Some(mut command) = first_process(&["--quiet"], &script) else {
+        return;
+    };
     let output = finish(&mut command);
-    assert_eq!((text(&output.stdout), output.status.code()), ("left 0 pid1 lastwords\n", Some(9)), "{}", text(&output.stderr));
+    assert_eq!(
+        (text(&output.stdout), output.status.code()),
+        ("left 0 pid1 lastwords\n", Some(9)),
+        "{}",
+        text(&output.stderr)
+    );
 }
 
 #[test]
 fn everything_adopted_is_background_work_even_without_an_environment() {
     let scratch = Scratch::new();
     let file = scratch.path("report.json");
-    let options = ["--background", "terminate", "--background-grace", "500ms", "--report", file.to_str().expect("text")];
+    let options = [
+        "--background",
+        "terminate",
+        "--background-grace",
+        "500ms",
+        "--report",
+        file.to_str().expect("text"),
+    ];
     let script = "setsid env -i sleep 1000 </dev/null >/dev/null 2>&1 & sleep 0.2; exit 0";
-    let Some(mut command) = first_process(&options, script) else { return };
+    let Some(mut command) = first_process(&options, script) else {
+        return;
+    };
     let output = finish(&mut command);
     let report = read_report(&file);
     assert_eq!(output.status.code(), Some(123), "{report}");
-    assert_eq!((&report["background"]["state"], &report["background"]["contained_by"]), (&"terminated".into(), &"cookie".into()));
+    assert_eq!(
+        (
+            &report["background"]["state"],
+            &report["background"]["contained_by"]
+        ),
+        (&"terminated".into(), &"cookie".into())
+    );
     assert_eq!(report["background"]["processes"][0]["comm"], "sleep");
 }
 
 #[test]
 fn signals_to_the_first_process_are_passed_on() {
     let script = "trap 'echo told; exit 7' TERM; echo ready; while :; do sleep 0.02; done";
-    let Some(mut command) = first_process(&["--quiet"], script) else { return };
+    let Some(mut command) = first_process(&["--quiet"], script) else {
+        return;
+    };
     let mut running = Running::start(command.stdout(Stdio::piped()));
     let mut stdout = running.stdout();
     read_until(&mut stdout, "ready");
     // The only child of unshare(1) is process 1.
     let pid = running.pid().as_raw_nonzero();
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("a list");
-    let first = children.trim().parse().ok().and_then(rustix::process::Pid::from_raw).expect("a number");
+    let children =
+        std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("a list");
+    let first = children
+        .trim()
+        .parse()
+        .ok()
+        .and_then(rustix::process::Pid::from_raw)
+        .expect("a number");
     kill_process(first, Signal::TERM).expect("it runs");
     read_until(&mut stdout, "told");
     assert_eq!(running.wait().code(), Some(7));
@@ -68,8 +113,14 @@ fn signals_to_the_first_process_are_passed_on() {
 
 #[test]
 fn init_beside_others_reaps_what_it_inherits() {
-    let (output, report) = finish_with_report(&["--init", "--background-grace", "50ms"], "(setsid sleep 0.3 >/dev/null 2>&1 &); exit 0");
-    assert_eq!((output.status.code(), &report["background"]["contained_by"]), (Some(0), &"cookie".into()));
+    let (output, report) = finish_with_report(
+        &["--init", "--background-grace", "50ms"],
+        "(setsid sleep 0.3 >/dev/null 2>&1 &); exit 0",
+    );
+    assert_eq!(
+        (output.status.code(), &report["background"]["contained_by"]),
+        (Some(0), &"cookie".into())
+    );
     assert_eq!(report["background"]["complete"], true);
 }
 
@@ -77,18 +128,37 @@ fn init_beside_others_reaps_what_it_inherits() {
 fn the_last_words_are_written_in_place() {
     use std::os::unix::fs::MetadataExt;
     let scratch = Scratch::new();
-    let file = scratch.file("log", "older and longer than what is to come, by far\n", 0o644);
+    let file = scratch.file(
+        "log",
+        "older and longer than what is to come, by far\n",
+        0o644,
+    );
     let before = std::fs::metadata(&file).expect("there").ino();
     let log = file.to_str().expect("text");
-    let output = finish(&mut shell(&["--termination-log", log], "echo out; echo one >&2; printf '\\033[31mtwo\\033[0m\\n' >&2; exit 3"));
+    let output = finish(&mut shell(
+        &["--termination-log", log],
+        "echo out; echo one >&2; printf '\\033[31mtwo\\033[0m\\n' >&2; exit 3",
+    ));
     assert_eq!(output.status.code(), Some(3));
     assert_eq!(std::fs::read_to_string(&file).expect("there"), "one\ntwo\n");
-    assert_eq!(std::fs::metadata(&file).expect("there").ino(), before, "not another file");
-    let output =
-        finish(&mut shell(&["--termination-log", log], "i=0; while [ $i -lt 49 ]; do printf \"%0120d\\n\" $i >&2; i=$((i+1)); done"));
+    assert_eq!(
+        std::fs::metadata(&file).expect("there").ino(),
+        before,
+        "not another file"
+    );
+    let output = finish(&mut shell(
+        &["--termination-log", log],
+        "i=0; while [ $i -lt 49 ]; do printf \"%0120d\\n\" $i >&2; i=$((i+1)); done",
+    ));
     assert!(output.status.success());
     let kept = std::fs::read_to_string(&file).expect("there");
-    assert!(kept.len() <= 4096 && kept.len() > 3900 && kept.ends_with("48\n") && kept.lines().all(|line| line.len() == 120), "{kept}");
+    assert!(
+        kept.len() <= 4096
+            && kept.len() > 3900
+            && kept.ends_with("48\n")
+            && kept.lines().all(|line| line.len() == 120),
+        "{kept}"
+    );
 }
 
 #[test]
@@ -96,9 +166,17 @@ fn why_it_could_not_be_started_is_its_last_word() {
     let scratch = Scratch::new();
     let file = scratch.path("log");
     let mut command = super::support::lastwords(["--termination-log"]);
-    assert_eq!(finish(command.arg(&file).args(["--", "/nonexistent/program"])).status.code(), Some(127));
+    assert_eq!(
+        finish(command.arg(&file).args(["--", "/nonexistent/program"]))
+            .status
+            .code(),
+        Some(127)
+    );
     let text = std::fs::read_to_string(&file).expect("made");
-    assert!(text.starts_with("failed to execute the program \"/nonexistent/program\""), "{text}");
+    assert!(
+        text.starts_with("failed to execute the program \"/nonexistent/program\""),
+        "{text}"
+    );
 }
 
 #[test]
@@ -107,8 +185,16 @@ fn last_words_that_have_no_place_are_told_before_anything_runs() {
     for place in [std::path::Path::new("/nonexistent/log"), scratch.dir()] {
         let options = ["--termination-log", place.to_str().expect("text")];
         let output = finish(&mut shell(&options, "echo started"));
-        assert_eq!((output.status.code(), text(&output.stdout)), (Some(125), ""), "{place:?}");
-        assert!(text(&output.stderr).contains("failed to write the last words to"), "{}", text(&output.stderr));
+        assert_eq!(
+            (output.status.code(), text(&output.stdout)),
+            (Some(125), ""),
+            "{place:?}"
+        );
+        assert!(
+            text(&output.stderr).contains("failed to write the last words to"),
+            "{}",
+            text(&output.stderr)
+        );
     }
 }
 
@@ -119,7 +205,17 @@ fn last_words_whose_place_goes_away_meanwhile_are_told() {
     std::fs::create_dir(&dir).expect("made");
     let file = dir.join("log");
     let script = format!("rmdir {}; echo started", dir.display());
-    let output = finish(&mut shell(&["--termination-log", file.to_str().expect("text")], &script));
-    assert_eq!((output.status.code(), text(&output.stdout)), (Some(125), "started\n"));
-    assert!(text(&output.stderr).contains("failed to write the last words to"), "{}", text(&output.stderr));
+    let output = finish(&mut shell(
+        &["--termination-log", file.to_str().expect("text")],
+        &script,
+    ));
+    assert_eq!(
+        (output.status.code(), text(&output.stdout)),
+        (Some(125), "started\n")
+    );
+    assert!(
+        text(&output.stderr).contains("failed to write the last words to"),
+        "{}",
+        text(&output.stderr)
+    );
 }

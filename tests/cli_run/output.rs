@@ -1,7 +1,9 @@
-//! What the command writes reaches our own readers: unchanged, at once, and whatever those readers do.
+//! What the command writes reaches our own readers: unchanged, at once, and whatever those readers
+//! do.
 
 use crate::support::{
-    LASTWORDS, Running, Scratch, eventually, finish, finish_with_report, is_alive, lastwords, read_report, read_until, shell, text,
+    LASTWORDS, Running, Scratch, eventually, finish, finish_with_report, is_alive, lastwords,
+    read_report, read_until, shell, text,
 };
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::pipe::{PipeFlags, fcntl_getpipe_size, pipe_with};
@@ -42,7 +44,10 @@ fn output_into_files_arrives_as_it_is() {
     std::fs::write(scratch.path("in"), noise(3 << 20)).expect("writable");
     let (out, err) = (scratch.path("out"), scratch.path("err"));
     let mut command = shell(&[], "cat in; cat in >&2");
-    command.current_dir(scratch.dir()).stdout(File::create(&out).expect("new")).stderr(File::create(&err).expect("new"));
+    command
+        .current_dir(scratch.dir())
+        .stdout(File::create(&out).expect("new"))
+        .stderr(File::create(&err).expect("new"));
     assert!(Running::start(&mut command).wait().success());
     for file in [out, err] {
         assert!(std::fs::read(file).expect("there") == noise(3 << 20));
@@ -51,13 +56,22 @@ fn output_into_files_arrives_as_it_is() {
 
 #[test]
 fn a_line_arrives_while_the_command_runs() {
-    let mut running =
-        Running::start(shell(&[], "printf 'no newline'; printf err >&2; sleep 1000").stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let mut running = Running::start(
+        shell(&[], "printf 'no newline'; printf err >&2; sleep 1000")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped()),
+    );
     let mut seen = [0; 10];
     running.stdout().read_exact(&mut seen).expect("at once");
     assert_eq!(&seen, b"no newline");
     let mut seen = [0; 3];
-    running.child().stderr.as_mut().expect("piped").read_exact(&mut seen).expect("at once");
+    running
+        .child()
+        .stderr
+        .as_mut()
+        .expect("piped")
+        .read_exact(&mut seen)
+        .expect("at once");
     assert_eq!(&seen, b"err");
     assert!(running.is_running());
 }
@@ -76,8 +90,12 @@ fn a_slow_reader_loses_nothing_and_holds_the_command_back() {
     let scratch = Scratch::new();
     let all = noise(3 << 20);
     std::fs::write(scratch.path("in"), &all).expect("writable");
-    let mut running =
-        Running::start(shell(&[], "cat in; echo written >&2").current_dir(scratch.dir()).stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let mut running = Running::start(
+        shell(&[], "cat in; echo written >&2")
+            .current_dir(scratch.dir())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped()),
+    );
     let mut stdout = running.child().stdout.take().expect("piped");
     std::thread::sleep(Duration::from_millis(500));
     assert!(running.is_running(), "3 MiB fit into no pipe");
@@ -97,7 +115,11 @@ fn a_slow_reader_loses_nothing_and_holds_the_command_back() {
 #[test]
 fn a_reader_that_does_not_read_holds_back_its_own_stream_only() {
     let script = "yes & i=0; while [ $i -lt 3000 ]; do echo line $i >&2; i=$((i+1)); done; kill $!; wait $!; exit 7";
-    let mut running = Running::start(shell(&[], script).stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let mut running = Running::start(
+        shell(&[], script)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped()),
+    );
     let _unread = running.child().stdout.take();
     let mut stderr = BufReader::new(running.child().stderr.take().expect("piped"));
     read_until(&mut stderr, "line 2999");
@@ -107,7 +129,11 @@ fn a_reader_that_does_not_read_holds_back_its_own_stream_only() {
 
 #[test]
 fn a_reader_that_does_not_read_holds_back_no_timer() {
-    let mut running = Running::start(shell(&["--timeout", "300ms"], "echo $$; exec yes").stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let mut running = Running::start(
+        shell(&["--timeout", "300ms"], "echo $$; exec yes")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped()),
+    );
     let mut stdout = running.stdout();
     let mut pid = String::new();
     stdout.read_line(&mut pid).expect("text");
@@ -115,13 +141,20 @@ fn a_reader_that_does_not_read_holds_back_no_timer() {
     assert!(running.is_running(), "what was read is still to be written");
     let mut rest = Vec::new();
     stdout.read_to_end(&mut rest).expect("readable");
-    assert!(rest.len() > 65_536 && rest.chunks_exact(2).all(|line| line == b"y\n"), "nothing is lost in the middle");
+    assert!(
+        rest.len() > 65_536 && rest.chunks_exact(2).all(|line| line == b"y\n"),
+        "nothing is lost in the middle"
+    );
     assert_eq!(running.wait().code(), Some(124));
 }
 
 #[test]
 fn somebody_who_insists_need_not_wait_for_a_reader() {
-    let mut running = Running::start(shell(&[], "echo $$; exec yes").stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let mut running = Running::start(
+        shell(&[], "echo $$; exec yes")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped()),
+    );
     let mut stdout = running.stdout();
     let mut pid = String::new();
     stdout.read_line(&mut pid).expect("text");
@@ -141,7 +174,10 @@ fn a_reader_that_is_gone_ends_the_writer_as_it_would_without_us() {
     let scratch = Scratch::new();
     let report = scratch.path("report");
     let mut running = Running::start(
-        lastwords([OsStr::new("--report"), report.as_os_str()]).args(["--", "yes"]).stdout(Stdio::piped()).stderr(Stdio::piped()),
+        lastwords([OsStr::new("--report"), report.as_os_str()])
+            .args(["--", "yes"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped()),
     );
     let mut stdout = running.stdout();
     read_until(&mut stdout, "y");
@@ -154,21 +190,32 @@ fn a_reader_that_is_gone_ends_the_writer_as_it_would_without_us() {
     assert_eq!(report["streams"]["stdout"]["end"], "closed");
 
     let mut shell = Command::new("bash");
-    shell.args(["-c", r#""$0" run -- yes | head -n 1; echo ${PIPESTATUS[0]}"#, LASTWORDS]);
+    shell.args([
+        "-c",
+        r#""$0" run -- yes | head -n 1; echo ${PIPESTATUS[0]}"#,
+        LASTWORDS,
+    ]);
     assert_eq!(text(&finish(&mut shell).stdout), "y\n141\n");
 }
 
 #[test]
 fn the_other_stream_goes_on_when_one_reader_is_gone() {
     let script = "echo ready; read go; echo lost; echo kept >&2; sleep 0.2; echo lost again; echo kept too >&2; exit 5";
-    let mut running =
-        Running::start(shell(&[], &format!("trap '' PIPE; {script}")).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let mut running = Running::start(
+        shell(&[], &format!("trap '' PIPE; {script}"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped()),
+    );
     let mut stdout = running.stdout();
     read_until(&mut stdout, "ready");
     drop(stdout);
     drop(running.child().stdin.take());
     let output = running.finish();
-    let said: Vec<&str> = text(&output.stderr).lines().filter(|line| line.starts_with("kept")).collect();
+    let said: Vec<&str> = text(&output.stderr)
+        .lines()
+        .filter(|line| line.starts_with("kept"))
+        .collect();
     assert_eq!(said, ["kept", "kept too"]);
     assert_eq!(output.status.code(), Some(5));
 }
@@ -179,7 +226,9 @@ fn a_shared_pipe_stays_as_it_was() {
     let ours = write.try_clone().expect("a copy");
     let capacity = fcntl_getpipe_size(&ours).expect("a pipe");
     let mut running = Running::start(shell(&[], "yes | head -c 300000").stdout(write));
-    eventually("the pipe is full", || rustix::io::ioctl_fionread(&read).is_ok_and(|n| n as usize > capacity / 2));
+    eventually("the pipe is full", || {
+        rustix::io::ioctl_fionread(&read).is_ok_and(|n| n as usize > capacity / 2)
+    });
     assert!(!fcntl_getfl(&ours).expect("open").contains(OFlags::NONBLOCK));
     drop(ours);
     let mut all = Vec::new();
@@ -191,7 +240,9 @@ fn a_shared_pipe_stays_as_it_was() {
 #[test]
 fn a_socket_is_written_like_a_pipe() {
     let (ours, theirs) = UnixStream::pair().expect("a pair");
-    let mut running = Running::start(shell(&[], "yes | head -c 2000000").stdout(std::os::fd::OwnedFd::from(theirs)));
+    let mut running = Running::start(
+        shell(&[], "yes | head -c 2000000").stdout(std::os::fd::OwnedFd::from(theirs)),
+    );
     std::thread::sleep(Duration::from_millis(200));
     let mut all = Vec::new();
     let mut ours = ours;
@@ -202,18 +253,28 @@ fn a_socket_is_written_like_a_pipe() {
 
 #[test]
 fn output_that_cannot_be_written_is_a_failure_of_lastwords() {
-    let full = File::options().write(true).open("/dev/full").expect("the device");
+    let full = File::options()
+        .write(true)
+        .open("/dev/full")
+        .expect("the device");
     let mut command = shell(&[], "echo lost; echo kept >&2");
     let output = Running::start(command.stdout(full).stderr(Stdio::piped())).finish();
     assert_eq!(output.status.code(), Some(125));
     let said = text(&output.stderr);
-    assert!(said.starts_with("kept\n") && said.contains("failed to write to stdout: No space left"), "{said}");
+    assert!(
+        said.starts_with("kept\n") && said.contains("failed to write to stdout: No space left"),
+        "{said}"
+    );
 }
 
 #[test]
 fn the_last_words_written_under_a_stop_arrive() {
     let script = "trap 'echo bye; exit 3' TERM; echo ready; while :; do sleep 0.05; done";
-    let mut running = Running::start(shell(&[], script).stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let mut running = Running::start(
+        shell(&[], script)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped()),
+    );
     let mut stdout = running.stdout();
     read_until(&mut stdout, "ready");
     running.signal(Signal::TERM);
@@ -223,13 +284,21 @@ fn the_last_words_written_under_a_stop_arrive() {
 
 #[test]
 fn a_command_that_sleeps_costs_nothing() {
-    let mut running = Running::start(shell(&[], "echo ready; sleep 2").stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let mut running = Running::start(
+        shell(&[], "echo ready; sleep 2")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped()),
+    );
     let mut stdout = running.stdout();
     read_until(&mut stdout, "ready");
     let pid = running.pid();
     let switches = || {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).expect("it runs");
-        let line = status.lines().find_map(|l| l.strip_prefix("voluntary_ctxt_switches:")).expect("the kernel counts");
+        let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero()))
+            .expect("it runs");
+        let line = status
+            .lines()
+            .find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"))
+            .expect("the kernel counts");
         line.trim().parse::<u64>().expect("a number")
     };
     std::thread::sleep(Duration::from_millis(200));
@@ -237,7 +306,11 @@ fn a_command_that_sleeps_costs_nothing() {
     let began = Instant::now();
     std::thread::sleep(Duration::from_millis(800));
     let woken = switches() - before;
-    assert!(woken <= 3, "{woken} wake-ups in {:?} with nothing to do", began.elapsed());
+    assert!(
+        woken <= 3,
+        "{woken} wake-ups in {:?} with nothing to do",
+        began.elapsed()
+    );
     assert!(running.wait().success());
 }
 
@@ -251,8 +324,12 @@ fn a_child_that_closed_its_outputs_is_waited_for() {
 
 #[test]
 fn what_a_grandchild_writes_after_the_exit_is_passed_on() {
-    let script = "(i=0; while [ $i -lt 6 ]; do echo line $i; i=$((i+1)); sleep 0.08; done) & exit 0";
+    let script =
+        "(i=0; while [ $i -lt 6 ]; do echo line $i; i=$((i+1)); sleep 0.08; done) & exit 0";
     let (output, report) = finish_with_report(&[], script);
-    assert_eq!(text(&output.stdout), (0..6).map(|i| format!("line {i}\n")).collect::<String>());
+    assert_eq!(
+        text(&output.stdout),
+        (0..6).map(|i| format!("line {i}\n")).collect::<String>()
+    );
     assert_eq!(report["state"], "drained");
 }

@@ -10,7 +10,11 @@ const BEARER: &str = "eyAbC123.tok-en_val";
 
 /// What lastwords itself has said on stderr: its own lines.
 fn own_lines(output: &Output) -> String {
-    text(&output.stderr).lines().filter(|line| line.starts_with("lastwords: ") || line.contains(" WARN ")).collect::<Vec<_>>().join("\n")
+    text(&output.stderr)
+        .lines()
+        .filter(|line| line.starts_with("lastwords: ") || line.contains(" WARN "))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 fn assert_clean(what: &str, said: &str) {
@@ -31,24 +35,57 @@ fn a_secret_is_in_no_word_of_lastwords_and_in_all_that_is_passed_through() {
          sleep 1.5 & exit 3"
     );
     for log_level in ["off", "trace"] {
-        let mut command = lastwords(["--secret", "KEY", "--secret", "OTHER", "--drain-idle", "100ms", "--background", "report"]);
-        command.args([OsStr::new("--report"), report.as_os_str(), OsStr::new("--termination-log"), log.as_os_str()]);
+        let mut command = lastwords([
+            "--secret",
+            "KEY",
+            "--secret",
+            "OTHER",
+            "--drain-idle",
+            "100ms",
+            "--background",
+            "report",
+        ]);
+        command.args([
+            OsStr::new("--report"),
+            report.as_os_str(),
+            OsStr::new("--termination-log"),
+            log.as_os_str(),
+        ]);
         command.args(["--", "sh", "-c", &script, SECRET]);
         // As `$(cat FILE)` does not leave it, but an env file may.
-        let output = finish(command.env("KEY", format!("{SECRET}\n")).env("OTHER", "another").env("LASTWORDS_LOG", log_level));
+        let output = finish(
+            command
+                .env("KEY", format!("{SECRET}\n"))
+                .env("OTHER", "another")
+                .env("LASTWORDS_LOG", log_level),
+        );
         assert_eq!(output.status.code(), Some(3));
-        assert_eq!(text(&output.stdout).matches(SECRET).count(), 1, "stdout is passed through");
+        assert_eq!(
+            text(&output.stdout).matches(SECRET).count(),
+            1,
+            "stdout is passed through"
+        );
         // The log may come between the two halves that are written apart.
         let whole = if log_level == "off" { 3 } else { 2 };
-        assert!(text(&output.stderr).matches(SECRET).count() >= whole, "so is stderr");
+        assert!(
+            text(&output.stderr).matches(SECRET).count() >= whole,
+            "so is stderr"
+        );
         let own = own_lines(&output);
         assert_clean("stderr", &own);
         assert!(own.contains("timed out waiting"), "{own}");
-        let (report, log) = (fs::read_to_string(&report).expect("a report"), fs::read_to_string(&log).expect("last words"));
+        let (report, log) = (
+            fs::read_to_string(&report).expect("a report"),
+            fs::read_to_string(&log).expect("last words"),
+        );
         assert_clean("the report", &report);
         assert_clean("the termination log", &log);
         assert!(report.contains("\"redacted\":true"), "{report}");
-        assert_eq!(report.matches("Bearer [redacted]").count(), 2, "in the command line and in the last words: {report}");
+        assert_eq!(
+            report.matches("Bearer [redacted]").count(),
+            2,
+            "in the command line and in the last words: {report}"
+        );
         assert!(log.contains("[redacted]"), "{log}");
     }
 }
@@ -60,29 +97,65 @@ fn a_command_that_cannot_be_started_shows_no_secret() {
     let program = format!("/no/such/{SECRET}");
     for (cwd, program) in [("/", program.as_str()), (program.as_str(), "true")] {
         let mut command = lastwords(["--secret", "KEY", "--cwd", cwd]);
-        command.args([OsStr::new("--report"), report.as_os_str(), OsStr::new("--termination-log"), log.as_os_str()]);
-        let output = finish(command.args(["--", program, "--token", "hunter2hunter2", SECRET]).env("KEY", SECRET));
+        command.args([
+            OsStr::new("--report"),
+            report.as_os_str(),
+            OsStr::new("--termination-log"),
+            log.as_os_str(),
+        ]);
+        let output = finish(
+            command
+                .args(["--", program, "--token", "hunter2hunter2", SECRET])
+                .env("KEY", SECRET),
+        );
         assert_clean("stderr", text(&output.stderr));
-        assert!(text(&output.stderr).contains("/no/such/[redacted]"), "{}", text(&output.stderr));
+        assert!(
+            text(&output.stderr).contains("/no/such/[redacted]"),
+            "{}",
+            text(&output.stderr)
+        );
         let report = fs::read_to_string(&report).expect("a report");
         assert_clean("the report", &report);
-        assert!(!report.contains("hunter2") && report.contains("\"redacted\":true"), "{report}");
-        assert_clean("the termination log", &fs::read_to_string(&log).expect("why"));
+        assert!(
+            !report.contains("hunter2") && report.contains("\"redacted\":true"),
+            "{report}"
+        );
+        assert_clean(
+            "the termination log",
+            &fs::read_to_string(&log).expect("why"),
+        );
     }
 }
 
 #[test]
 fn the_value_that_the_command_is_given_counts() {
-    let (_, report) = finish_with_report(&["--env", &format!("KEY={SECRET}"), "--secret", "KEY"], "echo \"$KEY\" >&2");
+    let (_, report) = finish_with_report(
+        &["--env", &format!("KEY={SECRET}"), "--secret", "KEY"],
+        "echo \"$KEY\" >&2",
+    );
     assert_eq!(report["stderr_tail"][0], "[redacted]");
 }
 
 #[test]
 fn a_file_name_with_a_secret_is_not_shown_when_it_cannot_be_written() {
-    let output = finish(lastwords(["--secret", "KEY", "--report", &format!("/no/such/{SECRET}"), "--", "true"]).env("KEY", SECRET));
+    let output = finish(
+        lastwords([
+            "--secret",
+            "KEY",
+            "--report",
+            &format!("/no/such/{SECRET}"),
+            "--",
+            "true",
+        ])
+        .env("KEY", SECRET),
+    );
     assert_eq!(output.status.code(), Some(125));
     assert_clean("stderr", text(&output.stderr));
-    assert!(text(&output.stderr).contains("failed to write the report"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("failed to write the report"),
+        "{}",
+        text(&output.stderr)
+    );
 }
 
 #[test]
@@ -94,13 +167,23 @@ fn a_secret_that_cannot_be_kept_is_refused_and_not_shown() {
             command.env(name, value);
         }
         let output = finish(&mut command);
-        assert_eq!((output.status.code(), text(&output.stdout)), (Some(125), ""), "nothing is run");
+        assert_eq!(
+            (output.status.code(), text(&output.stdout)),
+            (Some(125), ""),
+            "nothing is run"
+        );
         text(&output.stderr).to_owned()
     };
     let unset = refused("lastwords_no_such_variable", None);
-    assert!(unset.contains("--secret (1 of 1): no such variable is set"), "{unset}");
+    assert!(
+        unset.contains("--secret (1 of 1): no such variable is set"),
+        "{unset}"
+    );
     let short = refused("KEY", Some("q7z\n"));
-    assert!(short.contains("KEY") && short.contains("fewer than 4 bytes") && !short.contains("q7z"), "{short}");
+    assert!(
+        short.contains("KEY") && short.contains("fewer than 4 bytes") && !short.contains("q7z"),
+        "{short}"
+    );
     assert!(refused("KEY", Some("")).contains("fewer than 4 bytes"));
     // The value in place of the name: a mistake that must not end in a log.
     assert!(!refused(BEARER, None).contains(BEARER));
@@ -108,8 +191,15 @@ fn a_secret_that_cannot_be_kept_is_refused_and_not_shown() {
 
 #[test]
 fn without_redaction_the_report_says_so() {
-    let (_, report) = finish_with_report(&["--no-redact"], "printf '\\033[31mtoken=abcdefgh\\n' >&2");
-    assert_eq!((&report["redacted"], &report["stderr_tail"][0]), (&false.into(), &"token=abcdefgh".into()));
+    let (_, report) =
+        finish_with_report(&["--no-redact"], "printf '\\033[31mtoken=abcdefgh\\n' >&2");
+    assert_eq!(
+        (&report["redacted"], &report["stderr_tail"][0]),
+        (&false.into(), &"token=abcdefgh".into())
+    );
     let (_, report) = finish_with_report(&[], "echo token=abcdefgh >&2");
-    assert_eq!((&report["redacted"], &report["stderr_tail"][0]), (&true.into(), &"token=[redacted]".into()));
+    assert_eq!(
+        (&report["redacted"], &report["stderr_tail"][0]),
+        (&true.into(), &"token=[redacted]".into())
+    );
 }

@@ -1,6 +1,9 @@
 //! Signals that lastwords gets.
 
-use crate::support::{LASTWORDS, Running, Scratch, eventually, is_alive, lastwords, read_report, read_until, shell, text};
+use crate::support::{
+    LASTWORDS, Running, Scratch, eventually, is_alive, lastwords, read_report, read_until, shell,
+    text,
+};
 use rustix::process::Signal;
 use serde_json::json;
 use std::ffi::OsStr;
@@ -13,7 +16,11 @@ use std::time::Duration;
 const THEN_WAIT: &str = "echo ready; while :; do sleep 0.02; done";
 
 fn start(options: &[&str], script: &str) -> Running {
-    Running::start(shell(options, script).stdout(Stdio::piped()).stderr(Stdio::piped()))
+    Running::start(
+        shell(options, script)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped()),
+    )
 }
 
 #[test]
@@ -22,31 +29,51 @@ fn term_is_a_stop() {
     let file = scratch.path("report");
     let script = format!("trap 'exit 0' TERM; {THEN_WAIT}");
     let mut command = lastwords([OsStr::new("--report"), file.as_os_str()]);
-    let mut running = Running::start(command.args(["--", "sh", "-c", &script]).stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let mut running = Running::start(
+        command
+            .args(["--", "sh", "-c", &script])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped()),
+    );
     let mut stdout = running.stdout();
     read_until(&mut stdout, "ready");
     running.signal(Signal::TERM);
     assert_eq!(running.wait().code(), Some(0));
     let report = read_report(&file);
     assert_eq!(report["outcome"], "stopped");
-    assert_eq!(report["stop"], json!({"reason": "request", "signal": "TERM", "escalated": false, "denied": false, "stuck": []}));
+    assert_eq!(
+        report["stop"],
+        json!({"reason": "request", "signal": "TERM", "escalated": false, "denied": false, "stuck": []})
+    );
 }
 
 #[test]
 fn a_stop_reaches_the_whole_group_and_uses_the_signal_asked_for() {
-    let mut running = start(&["--stop-signal", "USR1", "--stop-grace", "infinite"], "trap 'exit 4' USR1; sleep 1000 & echo $!; wait");
+    let mut running = start(
+        &["--stop-signal", "USR1", "--stop-grace", "infinite"],
+        "trap 'exit 4' USR1; sleep 1000 & echo $!; wait",
+    );
     let mut pid = String::new();
     running.stdout().read_line(&mut pid).expect("text");
     // Until it has called exec it has the shell's handler, in which the signal would be lost.
-    eventually("sleep runs", || std::fs::read_to_string(format!("/proc/{}/comm", pid.trim())).is_ok_and(|comm| comm == "sleep\n"));
+    eventually("sleep runs", || {
+        std::fs::read_to_string(format!("/proc/{}/comm", pid.trim()))
+            .is_ok_and(|comm| comm == "sleep\n")
+    });
     running.signal(Signal::TERM);
     assert_eq!(running.wait().code(), Some(4));
-    assert!(!is_alive(&pid), "lastwords is not over before the group is empty");
+    assert!(
+        !is_alive(&pid),
+        "lastwords is not over before the group is empty"
+    );
 }
 
 #[test]
 fn what_ignores_term_is_killed_after_the_grace() {
-    let mut running = start(&["--stop-grace", "200ms"], &format!("trap '' TERM; {THEN_WAIT}"));
+    let mut running = start(
+        &["--stop-grace", "200ms"],
+        &format!("trap '' TERM; {THEN_WAIT}"),
+    );
     let mut stdout = running.stdout();
     read_until(&mut stdout, "ready");
     running.signal(Signal::TERM);
@@ -56,7 +83,10 @@ fn what_ignores_term_is_killed_after_the_grace() {
 #[test]
 fn a_second_term_or_an_int_kills_during_a_stop() {
     for second in [Signal::TERM, Signal::INT] {
-        let mut running = start(&["--stop-grace", "infinite"], &format!("trap 'echo asked' TERM; trap '' INT; {THEN_WAIT}"));
+        let mut running = start(
+            &["--stop-grace", "infinite"],
+            &format!("trap 'echo asked' TERM; trap '' INT; {THEN_WAIT}"),
+        );
         let mut stdout = running.stdout();
         read_until(&mut stdout, "ready");
         running.signal(Signal::TERM);
@@ -68,7 +98,12 @@ fn a_second_term_or_an_int_kills_during_a_stop() {
 
 #[test]
 fn keyboard_signals_are_passed_on() {
-    for (signal, name) in [(Signal::INT, "INT"), (Signal::HUP, "HUP"), (Signal::QUIT, "QUIT"), (Signal::WINCH, "WINCH")] {
+    for (signal, name) in [
+        (Signal::INT, "INT"),
+        (Signal::HUP, "HUP"),
+        (Signal::QUIT, "QUIT"),
+        (Signal::WINCH, "WINCH"),
+    ] {
         let mut running = start(&[], &format!("trap 'echo got; exit 5' {name}; {THEN_WAIT}"));
         let mut stdout = running.stdout();
         read_until(&mut stdout, "ready");
@@ -103,7 +138,10 @@ fn a_second_int_soon_after_the_first_kills() {
 
 #[test]
 fn an_int_long_after_the_first_is_passed_on() {
-    let mut running = start(&[], &format!("n=0; trap 'n=$((n+1)); echo got $n; [ $n -lt 2 ] || exit 6' INT; {THEN_WAIT}"));
+    let mut running = start(
+        &[],
+        &format!("n=0; trap 'n=$((n+1)); echo got $n; [ $n -lt 2 ] || exit 6' INT; {THEN_WAIT}"),
+    );
     let mut stdout = running.stdout();
     read_until(&mut stdout, "ready");
     running.signal(Signal::INT);
@@ -117,7 +155,9 @@ fn an_int_long_after_the_first_is_passed_on() {
 #[test]
 fn user_signals_reach_the_leader_alone() {
     // The member would die of it.
-    let script = format!("sleep 1000 & echo $!; trap 'echo one' USR1; trap 'echo two; kill $!; exit 8' USR2; {THEN_WAIT}");
+    let script = format!(
+        "sleep 1000 & echo $!; trap 'echo one' USR1; trap 'echo two; kill $!; exit 8' USR2; {THEN_WAIT}"
+    );
     let mut running = start(&[], &script);
     let mut stdout = running.stdout();
     let mut pid = String::new();
@@ -133,12 +173,18 @@ fn user_signals_reach_the_leader_alone() {
 
 #[test]
 fn a_stop_cuts_the_drain_of_a_pipe_that_a_member_holds() {
-    let mut running = start(&["--drain-idle", "infinite", "--drain-limit", "infinite"], "sleep 1000 & echo $!; exit 3");
+    let mut running = start(
+        &["--drain-idle", "infinite", "--drain-limit", "infinite"],
+        "sleep 1000 & echo $!; exit 3",
+    );
     let mut pid = String::new();
     running.stdout().read_line(&mut pid).expect("text");
     running.signal(Signal::TERM);
     let status = running.wait();
-    assert!(status.code() == Some(3) || status.code() == Some(143), "its own end, or the stop's if that came first: {status}");
+    assert!(
+        status.code() == Some(3) || status.code() == Some(143),
+        "its own end, or the stop's if that came first: {status}"
+    );
     assert!(!is_alive(&pid));
 }
 
@@ -148,7 +194,8 @@ fn a_stopped_command_can_be_stopped_for_good() {
     let mut pid = String::new();
     running.stdout().read_line(&mut pid).expect("text");
     eventually("it has stopped itself", || {
-        std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).is_ok_and(|stat| stat.contains(") T "))
+        std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()))
+            .is_ok_and(|stat| stat.contains(") T "))
     });
     assert!(running.is_running(), "a stop is not an end");
     running.signal(Signal::TERM);
@@ -157,10 +204,23 @@ fn a_stopped_command_can_be_stopped_for_good() {
 
 #[test]
 fn a_stop_from_the_keyboard_means_nothing_where_nobody_could_continue_us() {
-    // A session of its own: nobody in it could continue lastwords, and the kernel does not stop it then.
+    // A session of its own: nobody in it could continue lastwords, and the kernel does not stop it
+    // then.
     let mut command = std::process::Command::new("setsid");
-    command.args([LASTWORDS, "run", "--", "sh", "-c", "echo ready; read line; exit 5"]);
-    let mut running = Running::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()));
+    command.args([
+        LASTWORDS,
+        "run",
+        "--",
+        "sh",
+        "-c",
+        "echo ready; read line; exit 5",
+    ]);
+    let mut running = Running::start(
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped()),
+    );
     read_until(&mut running.stdout(), "ready");
     running.signal(Signal::TSTP);
     std::thread::sleep(Duration::from_millis(200));
@@ -170,9 +230,14 @@ fn a_stop_from_the_keyboard_means_nothing_where_nobody_could_continue_us() {
 
 #[test]
 fn many_runs_side_by_side_keep_their_statuses_apart() {
-    let runs: Vec<(i32, Running)> = (0..30).map(|n| (n, start(&[], &format!("echo {n}; exit {n}")))).collect();
+    let runs: Vec<(i32, Running)> = (0..30)
+        .map(|n| (n, start(&[], &format!("echo {n}; exit {n}"))))
+        .collect();
     for (n, running) in runs {
         let output = running.finish();
-        assert_eq!((output.status.code(), text(&output.stdout)), (Some(n), format!("{n}\n").as_str()));
+        assert_eq!(
+            (output.status.code(), text(&output.stdout)),
+            (Some(n), format!("{n}\n").as_str())
+        );
     }
 }

@@ -1,6 +1,9 @@
 //! The exit status of lastwords.
 
-use crate::support::{LASTWORDS, Running, Scratch, finish, finish_with_report, is_alive, lastwords, shell, text, with_default_actions};
+use crate::support::{
+    LASTWORDS, Running, Scratch, finish, finish_with_report, is_alive, lastwords, shell, text,
+    with_default_actions,
+};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
@@ -22,7 +25,13 @@ fn a_code_is_handed_on() {
 #[test]
 fn a_signal_is_128_and_its_number() {
     for (signal, expected) in [("TERM", 143), ("KILL", 137), ("USR1", 138), ("SEGV", 139)] {
-        assert_eq!(status(&finish(&mut shell(&[], &format!("ulimit -c 0; kill -{signal} $$")))), Some(expected));
+        assert_eq!(
+            status(&finish(&mut shell(
+                &[],
+                &format!("ulimit -c 0; kill -{signal} $$")
+            ))),
+            Some(expected)
+        );
     }
 }
 
@@ -31,20 +40,36 @@ fn an_end_by_int_or_quit_is_lastwords_own_end() {
     for (name, number) in [("INT", 2), ("QUIT", 3)] {
         let output = finish(&mut shell(&[], &format!("ulimit -c 0; kill -{name} $$")));
         assert_eq!(output.status.signal(), Some(number));
-        assert!(!output.status.core_dumped(), "lastwords itself leaves no core");
+        assert!(
+            !output.status.core_dumped(),
+            "lastwords itself leaves no core"
+        );
     }
     let mut outer = with_default_actions("sh");
-    outer.args(["-c", r#""$0" run -- sh -c 'kill -INT $$'; echo $?"#, LASTWORDS]);
+    outer.args([
+        "-c",
+        r#""$0" run -- sh -c 'kill -INT $$'; echo $?"#,
+        LASTWORDS,
+    ]);
     assert_eq!(text(&finish(&mut outer).stdout), "130\n");
 }
 
 #[test]
 fn a_command_that_is_not_there_is_127() {
-    for command in ["lastwords-no-such-command", "/no/such/command", "./no-such-command"] {
+    for command in [
+        "lastwords-no-such-command",
+        "/no/such/command",
+        "./no-such-command",
+    ] {
         let output = finish(&mut lastwords(["--", command]));
         assert_eq!(status(&output), Some(127), "{command}");
         let said = text(&output.stderr);
-        assert!(said.starts_with("lastwords: failed to ") && said.contains(command) && said.lines().count() == 1, "{said}");
+        assert!(
+            said.starts_with("lastwords: failed to ")
+                && said.contains(command)
+                && said.lines().count() == 1,
+            "{said}"
+        );
     }
 }
 
@@ -59,7 +84,12 @@ fn a_command_that_cannot_be_executed_is_126() {
     ];
     for file in files {
         let output = finish(&mut lastwords(["--".as_ref(), file.as_os_str()]));
-        assert_eq!(status(&output), Some(126), "{file:?}: {}", text(&output.stderr));
+        assert_eq!(
+            status(&output),
+            Some(126),
+            "{file:?}: {}",
+            text(&output.stderr)
+        );
         assert!(text(&output.stderr).contains(file.to_str().expect("text")));
     }
 }
@@ -96,7 +126,10 @@ fn help_and_version_are_no_failure() {
 #[test]
 fn the_help_tells_the_exceptions() {
     let output = finish(Command::new(LASTWORDS).args(["run", "--help"]));
-    let help = text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    let help = text(&output.stdout)
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
     for words in [
         "124 after --timeout (unless the command had ended before with a status that is not 0",
         "(--timeout takes no 0)",
@@ -104,7 +137,10 @@ fn the_help_tells_the_exceptions() {
         "(not with --background terminate)",
         "(not with --secret)",
     ] {
-        assert!(help.contains(words), "{words:?} is not in the help:\n{help}");
+        assert!(
+            help.contains(words),
+            "{words:?} is not in the help:\n{help}"
+        );
     }
 }
 
@@ -115,7 +151,10 @@ fn a_run_that_takes_too_long_is_124() {
     assert_eq!(report["outcome"], "timed_out");
     assert_eq!(report["stop"]["reason"], "timeout");
     // A child that makes the best of its TERM has still timed out.
-    let polite = finish(&mut shell(&["--timeout", "200ms"], "trap 'exit 0' TERM; sleep 1000 & wait"));
+    let polite = finish(&mut shell(
+        &["--timeout", "200ms"],
+        "trap 'exit 0' TERM; sleep 1000 & wait",
+    ));
     assert_eq!(status(&polite), Some(124));
 }
 
@@ -124,7 +163,11 @@ fn a_status_of_its_own_is_stronger_than_a_limit_that_came_later() {
     // Long enough for the leader to end before, on any load.
     let start = |code: u32| {
         let script = format!("sleep 1000 >/dev/null 2>&1 & exit {code}");
-        Running::start(shell(&["--timeout", "3s"], &script).stdout(Stdio::piped()).stderr(Stdio::piped()))
+        Running::start(
+            shell(&["--timeout", "3s"], &script)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped()),
+        )
     };
     let (failed, succeeded) = (start(3), start(0));
     assert_eq!(status(&failed.finish()), Some(3));
@@ -135,31 +178,47 @@ fn a_status_of_its_own_is_stronger_than_a_limit_that_came_later() {
 fn work_that_was_waited_for_and_ended_is_123_after_a_success_only() {
     for (code, expected) in [(0, 123), (7, 7)] {
         let script = format!("sleep 1000 >/dev/null 2>&1 & echo $!; exit {code}");
-        let mut running = Running::start(shell(&[], &script).stdout(Stdio::piped()).stderr(Stdio::piped()));
+        let mut running = Running::start(
+            shell(&[], &script)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped()),
+        );
         let mut pid = String::new();
         running.stdout().read_line(&mut pid).expect("text");
         // Beyond the grace: the wait has begun, and was told.
         let mut stderr = BufReader::new(running.child().stderr.take().expect("piped"));
         let mut line = String::new();
         stderr.read_line(&mut line).expect("text");
-        assert!(line.starts_with("lastwords: waiting for background work, 30m at most: sleep (pid "), "{line}");
+        assert!(
+            line.starts_with("lastwords: waiting for background work, 30m at most: sleep (pid "),
+            "{line}"
+        );
         running.signal(Signal::TERM);
         assert_eq!(running.wait().code(), Some(expected));
         assert!(!is_alive(&pid));
         line.clear();
         stderr.read_line(&mut line).expect("text");
-        assert!(line.starts_with("lastwords: background work was terminated ") && line.contains("sleep (pid "), "{line}");
+        assert!(
+            line.starts_with("lastwords: background work was terminated ")
+                && line.contains("sleep (pid "),
+            "{line}"
+        );
     }
 }
 
 #[test]
 fn what_a_stop_ends_within_the_grace_is_ordinary_teardown() {
-    let mut running = Running::start(shell(&[], "sleep 1000 >/dev/null 2>&1 & echo $!; exit 0").stdout(Stdio::piped()));
+    let mut running = Running::start(
+        shell(&[], "sleep 1000 >/dev/null 2>&1 & echo $!; exit 0").stdout(Stdio::piped()),
+    );
     let mut pid = String::new();
     running.stdout().read_line(&mut pid).expect("text");
     running.signal(Signal::TERM);
     let status = running.wait();
-    assert!(status.code() == Some(0) || status.code() == Some(143), "its own end, or the stop's if that came first: {status}");
+    assert!(
+        status.code() == Some(0) || status.code() == Some(143),
+        "its own end, or the stop's if that came first: {status}"
+    );
     assert!(!is_alive(&pid));
 }
 
@@ -168,5 +227,8 @@ fn work_that_finishes_is_waited_for_and_no_failure() {
     let (output, report) = finish_with_report(&[], "sleep 0.5 >/dev/null 2>&1 & exit 0");
     assert_eq!(status(&output), Some(0));
     assert_eq!(report["background"]["complete"], true);
-    assert!(report["timing"]["total_us"].as_u64() >= Some(450_000), "{report}");
+    assert!(
+        report["timing"]["total_us"].as_u64() >= Some(450_000),
+        "{report}"
+    );
 }

@@ -1,4 +1,5 @@
-//! What the tests of the command share. Everything started here has ended when its guard is dropped.
+//! What the tests of the command share. Everything started here has ended when its guard is
+//! dropped.
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -14,8 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const LASTWORDS: &str = env!("CARGO_BIN_EXE_lastwords");
 
-/// A program with the default action for every signal: whoever runs the tests may ignore some (nohup, a job in the background of
-/// a script).
+/// A program with the default action for every signal: whoever runs the tests may ignore some
+/// (nohup, a job in the background of a script).
 pub(crate) fn with_default_actions(program: &str) -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal", program]);
@@ -25,7 +26,11 @@ pub(crate) fn with_default_actions(program: &str) -> Command {
 /// `lastwords run`, with these words after it, stdin from /dev/null.
 pub(crate) fn lastwords(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
     let mut command = with_default_actions(LASTWORDS);
-    command.arg("run").args(words).stdin(Stdio::null()).env_remove("LASTWORDS_LOG");
+    command
+        .arg("run")
+        .args(words)
+        .stdin(Stdio::null())
+        .env_remove("LASTWORDS_LOG");
     command
 }
 
@@ -51,7 +56,10 @@ pub(crate) fn finish_with_report(options: &[&str], script: &str) -> (Output, Val
 
 pub(crate) fn read_report(file: &Path) -> Value {
     let text = std::fs::read_to_string(file).expect("a report was written");
-    assert!(text.ends_with('\n') && text.lines().count() == 1, "one object, one line");
+    assert!(
+        text.ends_with('\n') && text.lines().count() == 1,
+        "one object, one line"
+    );
     serde_json::from_str(&text).expect("the report is JSON")
 }
 
@@ -88,11 +96,18 @@ impl Running {
     pub(crate) fn finish(mut self) -> Output {
         let child = self.child();
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let reading = (std::thread::spawn(|| collect(stdout)), std::thread::spawn(|| collect(stderr)));
+        let reading = (
+            std::thread::spawn(|| collect(stdout)),
+            std::thread::spawn(|| collect(stderr)),
+        );
         let status = self.wait();
         let stdout = reading.0.join().expect("read");
         let stderr = reading.1.join().expect("read");
-        Output { status, stdout, stderr }
+        Output {
+            status,
+            stdout,
+            stderr,
+        }
     }
 
     /// Waits for its end.
@@ -115,7 +130,9 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let Some(mut child) = self.0.take() else { return };
+        let Some(mut child) = self.0.take() else {
+            return;
+        };
         let pid = Pid::from_child(&child);
         // Twice is SIGKILL to everything it has started.
         for signal in [Signal::TERM, Signal::TERM, Signal::CONT] {
@@ -145,7 +162,11 @@ pub(crate) fn read_until(reader: &mut impl BufRead, wanted: &str) {
     let mut seen = String::new();
     loop {
         let mut line = String::new();
-        assert_ne!(reader.read_line(&mut line).expect("text"), 0, "{wanted:?} never came; before the end came {seen:?}");
+        assert_ne!(
+            reader.read_line(&mut line).expect("text"),
+            0,
+            "{wanted:?} never came; before the end came {seen:?}"
+        );
         if line.trim_end() == wanted {
             return;
         }
@@ -165,7 +186,9 @@ pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 /// Is there a living process with this number (a zombie is none)?
 pub(crate) fn is_alive(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
-    stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z') && !rest.starts_with('X'))
+    stat.rsplit(") ")
+        .next()
+        .is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z') && !rest.starts_with('X'))
 }
 
 /// A directory that is gone when the test is over.
@@ -175,7 +198,11 @@ pub(crate) struct Scratch(PathBuf);
 impl Scratch {
     pub(crate) fn new() -> Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("lastwords-cli-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "lastwords-cli-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir(&path).expect("a new directory");
         Scratch(path)

@@ -30,16 +30,41 @@ struct Screen {
 impl Screen {
     /// Runs a program as the leader of a session whose controlling terminal this is.
     fn run(program: &[&str]) -> Screen {
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
+            .expect("a terminal");
         grantpt(&ours).expect("ours");
         unlockpt(&ours).expect("ours");
-        tcsetwinsize(&ours, Winsize { ws_row: 24, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 }).expect("a terminal");
+        tcsetwinsize(
+            &ours,
+            Winsize {
+                ws_row: 24,
+                ws_col: 200,
+                ws_xpixel: 0,
+                ws_ypixel: 0,
+            },
+        )
+        .expect("a terminal");
         let name = ptsname(&ours, Vec::new()).expect("it has a name");
-        let theirs = open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).expect("it is there");
+        let theirs = open(
+            name,
+            OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .expect("it is there");
         let copy = |fd: &OwnedFd| fd.try_clone().expect("a copy");
         let mut command = Command::new("setsid");
-        command.args(["--ctty", "env", "--default-signal"]).args(program).stdin(copy(&theirs)).stdout(copy(&theirs)).stderr(theirs);
-        command.env("TERM", "xterm").env("PS1", "$ ").env("LASTWORDS", LASTWORDS).env_remove("NO_COLOR").env_remove("LASTWORDS_LOG");
+        command
+            .args(["--ctty", "env", "--default-signal"])
+            .args(program)
+            .stdin(copy(&theirs))
+            .stdout(copy(&theirs))
+            .stderr(theirs);
+        command
+            .env("TERM", "xterm")
+            .env("PS1", "$ ")
+            .env("LASTWORDS", LASTWORDS)
+            .env_remove("NO_COLOR")
+            .env_remove("LASTWORDS_LOG");
         let running = Running::start(&mut command);
         drop(command);
         let shown = Arc::new(Mutex::new(Vec::new()));
@@ -48,10 +73,17 @@ impl Screen {
             let mut piece = [0; 4096];
             // EIO: the last one who had the terminal open is gone.
             while let Ok(n @ 1..) = screen.read(&mut piece) {
-                onto.lock().expect("no panic holds it").extend_from_slice(&piece[..n]);
+                onto.lock()
+                    .expect("no panic holds it")
+                    .extend_from_slice(&piece[..n]);
             }
         });
-        Screen { keyboard: File::from(ours), shown, seen: 0, running }
+        Screen {
+            keyboard: File::from(ours),
+            shown,
+            seen: 0,
+            running,
+        }
     }
 
     fn bash() -> Screen {
@@ -65,7 +97,9 @@ impl Screen {
     }
 
     fn keys(&mut self, keys: &str) {
-        self.keyboard.write_all(keys.as_bytes()).expect("somebody has it open");
+        self.keyboard
+            .write_all(keys.as_bytes())
+            .expect("somebody has it open");
     }
 
     fn all(&self) -> String {
@@ -78,11 +112,17 @@ impl Screen {
         let seen = self.seen;
         let find = || {
             let shown = shown.lock().expect("no panic holds it");
-            shown[seen..].windows(text.len()).position(|piece| piece == text.as_bytes())
+            shown[seen..]
+                .windows(text.len())
+                .position(|piece| piece == text.as_bytes())
         };
         let waited = std::time::Instant::now();
         while find().is_none() {
-            assert!(waited.elapsed().as_secs() < 60, "{text:?} was never shown after byte {seen} of {:?}", self.all());
+            assert!(
+                waited.elapsed().as_secs() < 60,
+                "{text:?} was never shown after byte {seen} of {:?}",
+                self.all()
+            );
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         self.seen += find().unwrap_or(0) + text.len();
@@ -93,7 +133,9 @@ impl Screen {
         let from = self.seen;
         self.wait_for(end);
         let shown = self.shown.lock().expect("no panic holds it");
-        String::from_utf8_lossy(&shown[from..self.seen - end.len()]).trim().to_owned()
+        String::from_utf8_lossy(&shown[from..self.seen - end.len()])
+            .trim()
+            .to_owned()
     }
 }
 
@@ -115,7 +157,9 @@ fn ctrl_c_ends_a_loop_in_a_script() {
 #[test]
 fn ctrl_c_ends_a_loop_in_an_interactive_shell() {
     let mut screen = Screen::bash();
-    screen.keys("while :; do \"$LASTWORDS\" run --quiet -- sh -c 'echo run''ning; sleep 1000'; done\n");
+    screen.keys(
+        "while :; do \"$LASTWORDS\" run --quiet -- sh -c 'echo run''ning; sleep 1000'; done\n",
+    );
     screen.wait_for("running");
     screen.keys(CTRL_C);
     screen.wait_for("$ ");
@@ -125,7 +169,11 @@ fn ctrl_c_ends_a_loop_in_an_interactive_shell() {
 
 #[test]
 fn ctrl_backslash_ends_both() {
-    let mut screen = Screen::run(&["bash", "-c", r#"ulimit -c 0; "$LASTWORDS" run -- sh -c 'echo rea''dy; sleep 1000'; echo status=$?"#]);
+    let mut screen = Screen::run(&[
+        "bash",
+        "-c",
+        r#"ulimit -c 0; "$LASTWORDS" run -- sh -c 'echo rea''dy; sleep 1000'; echo status=$?"#,
+    ]);
     screen.wait_for("ready");
     screen.keys(CTRL_BACKSLASH);
     screen.wait_for("status=131");
@@ -133,7 +181,12 @@ fn ctrl_backslash_ends_both() {
 
 #[test]
 fn a_command_that_handles_ctrl_c_goes_on_and_so_does_lastwords() {
-    let mut screen = Screen::lastwords(&["--", "sh", "-c", "trap 'echo handled; exit 4' INT; echo ready; while :; do sleep 0.05; done"]);
+    let mut screen = Screen::lastwords(&[
+        "--",
+        "sh",
+        "-c",
+        "trap 'echo handled; exit 4' INT; echo ready; while :; do sleep 0.05; done",
+    ]);
     screen.wait_for("ready");
     screen.keys(CTRL_C);
     screen.wait_for("handled");
@@ -154,7 +207,9 @@ fn ctrl_z_stops_both_and_fg_goes_on() {
         assert_eq!(state(pid), Some('T'), "{pid} of {pids:?}");
     }
     screen.keys("fg\n");
-    eventually("both go on", || pids.iter().all(|pid| state(pid) == Some('S')));
+    eventually("both go on", || {
+        pids.iter().all(|pid| state(pid) == Some('S'))
+    });
     screen.keys("typed\n");
     screen.wait_for("got typed");
     screen.wait_for("$ ");
@@ -198,7 +253,12 @@ fn a_job_that_is_continued_in_the_background_leaves_the_terminal_to_the_shell() 
 
 #[test]
 fn ctrl_z_means_nothing_where_nobody_could_continue_us() {
-    let mut screen = Screen::lastwords(&["--", "sh", "-c", "echo ready; read line; echo got $line; exit 3"]);
+    let mut screen = Screen::lastwords(&[
+        "--",
+        "sh",
+        "-c",
+        "echo ready; read line; echo got $line; exit 3",
+    ]);
     screen.wait_for("ready");
     screen.keys(CTRL_Z);
     std::thread::sleep(std::time::Duration::from_millis(200));
@@ -236,15 +296,21 @@ fn a_command_in_a_pipeline_gets_the_keyboard_when_it_asks_for_it() {
 #[test]
 fn ctrl_z_reaches_a_command_that_has_no_terminal() {
     let mut screen = Screen::bash();
-    screen.keys("\"$LASTWORDS\" run --quiet -- sh -c 'echo pi''d $PPID $$ en''d; sleep 1000' </dev/null\n");
+    screen.keys(
+        "\"$LASTWORDS\" run --quiet -- sh -c 'echo pi''d $PPID $$ en''d; sleep 1000' </dev/null\n",
+    );
     screen.wait_for("pid ");
     let pids = screen.word_before(" end");
     let pids: Vec<&str> = pids.split(' ').collect();
     screen.keys(CTRL_Z);
     screen.wait_for("Stopped");
-    eventually("both stop", || pids.iter().all(|pid| state(pid) == Some('T')));
+    eventually("both stop", || {
+        pids.iter().all(|pid| state(pid) == Some('T'))
+    });
     screen.keys("fg\n");
-    eventually("both go on", || pids.iter().all(|pid| state(pid) == Some('S')));
+    eventually("both go on", || {
+        pids.iter().all(|pid| state(pid) == Some('S'))
+    });
     screen.keys(CTRL_C);
     screen.wait_for("$ ");
     screen.keys("echo sta''tus=$?\n");
@@ -275,12 +341,22 @@ fn a_command_that_was_killed_leaves_no_raw_terminal() {
     let script = r#""$LASTWORDS" run -- sh -c 'stty raw -echo; kill -KILL $$'; stty -a | grep -o -- '-*icanon'; echo status=$?"#;
     let mut screen = Screen::run(&["bash", "-c", script]);
     let shown = screen.word_before("status=0");
-    assert!(shown.contains("icanon") && !shown.contains("-icanon"), "{shown:?}");
+    assert!(
+        shown.contains("icanon") && !shown.contains("-icanon"),
+        "{shown:?}"
+    );
 }
 
 #[test]
 fn a_screen_that_was_frozen_holds_back_no_timer() {
-    let mut screen = Screen::lastwords(&["--timeout", "700ms", "--", "sh", "-c", "echo pid $$ end; exec yes"]);
+    let mut screen = Screen::lastwords(&[
+        "--timeout",
+        "700ms",
+        "--",
+        "sh",
+        "-c",
+        "echo pid $$ end; exec yes",
+    ]);
     screen.wait_for("pid ");
     let pid = screen.word_before(" end");
     screen.keys(CTRL_S);
@@ -308,7 +384,14 @@ fn the_end_is_told_on_a_terminal_unless_it_is_to_be_quiet() {
 
 #[test]
 fn a_wait_for_background_work_is_shown_while_it_lasts() {
-    let mut screen = Screen::lastwords(&["--color", "never", "--", "sh", "-c", "sleep 4 >/dev/null 2>&1 & exit 0"]);
+    let mut screen = Screen::lastwords(&[
+        "--color",
+        "never",
+        "--",
+        "sh",
+        "-c",
+        "sleep 4 >/dev/null 2>&1 & exit 0",
+    ]);
     screen.wait_for("lastwords: waiting for background work, 0s of 30m: sleep (pid ");
     screen.wait_for("\r\x1b[Klastwords: waiting for background work, 1s of 30m: sleep (pid ");
     screen.wait_for("\r\x1b[Klastwords: sh exited with 0 after ");

@@ -1,4 +1,5 @@
-//! Pipes between a test and its children: a child waits at a gate until the test opens it; no sleeping on either side.
+//! Pipes between a test and its children: a child waits at a gate until the test opens it; no
+//! sleeping on either side.
 
 use super::LONG;
 use lastwords::Command;
@@ -13,7 +14,8 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// A closed gate, at descriptor `number` of the command (one digit, since that is what a shell understands).
+    /// A closed gate, at descriptor `number` of the command (one digit, since that is what a shell
+    /// understands).
     pub(crate) fn at(number: RawFd, command: &mut Command) -> Gate {
         let (wait, open) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
         command.pass_fd(wait, number);
@@ -50,16 +52,23 @@ impl Bell {
 
     /// What was written with it so far: at least one byte is waited for.
     pub(crate) fn wait(&self) -> String {
-        assert!(self.poll(LONG.as_millis().try_into().expect("fits")), "nobody rang");
+        assert!(
+            self.poll(LONG.as_millis().try_into().expect("fits")),
+            "nobody rang"
+        );
         let mut text = [0; 256];
         let n = rustix::io::read(&self.heard, &mut text).expect("what was written");
         String::from_utf8_lossy(&text[..n]).into_owned()
     }
 
     fn poll(&self, millis: i64) -> bool {
-        let timeout = rustix::event::Timespec { tv_sec: millis / 1000, tv_nsec: millis % 1000 * 1_000_000 };
+        let timeout = rustix::event::Timespec {
+            tv_sec: millis / 1000,
+            tv_nsec: millis % 1000 * 1_000_000,
+        };
         let mut fds = [PollFd::new(&self.heard, PollFlags::IN)];
         // SIGCHLD may come meanwhile.
-        rustix::io::retry_on_intr(|| poll(&mut fds, Some(&timeout))).expect("poll") > 0 && fds[0].revents().contains(PollFlags::IN)
+        rustix::io::retry_on_intr(|| poll(&mut fds, Some(&timeout))).expect("poll") > 0
+            && fds[0].revents().contains(PollFlags::IN)
     }
 }

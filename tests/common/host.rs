@@ -8,7 +8,8 @@ use lastwords::{Builder, Capture, Command, Generation, Output, Reactor, Stream};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// A loop, the mark that its commands carry, and what was told. The loop is dropped before the mark kills what is left.
+/// A loop, the mark that its commands carry, and what was told. The loop is dropped before the mark
+/// kills what is left.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) reactor: Reactor,
@@ -24,7 +25,11 @@ impl Host {
 
     /// A loop that is built so.
     pub(crate) fn with(builder: &Builder) -> Host {
-        Host { reactor: builder.build().expect("a loop"), mark: Mark::new(), stories: BTreeMap::new() }
+        Host {
+            reactor: builder.build().expect("a loop"),
+            mark: Mark::new(),
+            stories: BTreeMap::new(),
+        }
     }
 
     /// `sh -c SCRIPT` with the mark on it; both streams captured, nothing delivered.
@@ -50,7 +55,10 @@ impl Host {
 
     /// Starts it, and waits for exec.
     pub(crate) fn spawn(&mut self, command: &Command) -> Generation {
-        let generation = self.reactor.spawn(command).expect("a process that executes its program");
+        let generation = self
+            .reactor
+            .spawn(command)
+            .expect("a process that executes its program");
         self.stories.insert(generation, Story::default());
         generation
     }
@@ -77,14 +85,22 @@ impl Host {
 
     fn take_event(&mut self) -> bool {
         let turn = self.reactor.stats().turns;
-        let Some(event) = self.reactor.next_event() else { return false };
+        let Some(event) = self.reactor.next_event() else {
+            return false;
+        };
         let generation = event.generation();
-        let story = self.stories.get_mut(&generation).unwrap_or_else(|| panic!("an event of a stranger: {event:?}"));
+        let story = self
+            .stories
+            .get_mut(&generation)
+            .unwrap_or_else(|| panic!("an event of a stranger: {event:?}"));
         story.tell(event, turn);
         if story.report.is_some() {
             for stream in Stream::ALL {
                 story.kept[stream.index()] = self.reactor.take(generation, stream);
-                assert!(self.reactor.take(generation, stream).is_none(), "taken twice");
+                assert!(
+                    self.reactor.take(generation, stream).is_none(),
+                    "taken twice"
+                );
             }
             story.check_closed();
         }
@@ -119,14 +135,21 @@ impl Host {
     }
 
     /// Turns until its story is so.
-    pub(crate) fn until_story(&mut self, generation: Generation, what: &str, so: impl Fn(&Story) -> bool) -> &Story {
+    pub(crate) fn until_story(
+        &mut self,
+        generation: Generation,
+        what: &str,
+        so: impl Fn(&Story) -> bool,
+    ) -> &Story {
         self.until(what, |host| so(&host.stories[&generation]));
         &self.stories[&generation]
     }
 
     /// Turns until so much was delivered of stdout.
     pub(crate) fn until_said(&mut self, generation: Generation, text: &str) {
-        self.until_story(generation, text, |story| story.delivered(Stream::Stdout).contains(text));
+        self.until_story(generation, text, |story| {
+            story.delivered(Stream::Stdout).contains(text)
+        });
     }
 
     /// Turns until the leader's end is told.
@@ -145,7 +168,11 @@ impl Host {
         let story = &self.stories[&generation];
         if let Some(pid) = story.report().pid {
             let ours = |pid| stat(pid).filter(|stat| stat.parent == std::process::id());
-            assert!(story.report().exit.is_none() || ours(pid).is_none(), "a leader that was not reaped: {:?}", ours(pid));
+            assert!(
+                story.report().exit.is_none() || ours(pid).is_none(),
+                "a leader that was not reaped: {:?}",
+                ours(pid)
+            );
         }
         story
     }

@@ -29,7 +29,10 @@ impl Log {
 
     /// The warnings among what `body` says.
     pub(crate) fn warnings_of(body: impl FnOnce()) -> Vec<Line> {
-        Log::of(body).into_iter().filter(|line| line.level == Level::WARN).collect()
+        Log::of(body)
+            .into_iter()
+            .filter(|line| line.level == Level::WARN)
+            .collect()
     }
 }
 
@@ -65,8 +68,15 @@ impl Subscriber for Log {
     fn event(&self, event: &Event<'_>) {
         let mut words = Words::default();
         event.record(&mut words);
-        let line = Line { level: *event.metadata().level(), message: words.message, fields: words.fields };
-        self.0.lock().expect("nobody panicked while it wrote").push(line);
+        let line = Line {
+            level: *event.metadata().level(),
+            message: words.message,
+            fields: words.fields,
+        };
+        self.0
+            .lock()
+            .expect("nobody panicked while it wrote")
+            .push(line);
     }
 
     fn enter(&self, _span: &Id) {}

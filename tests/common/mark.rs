@@ -1,4 +1,5 @@
-//! A mark that a command and all its descendants carry, whatever group or session they go to: a variable of a value of its own.
+//! A mark that a command and all its descendants carry, whatever group or session they go to: a
+//! variable of a value of its own.
 
 use super::proc::{Stat, pids, stat};
 use super::{LONG, ms, wait_until};
@@ -18,7 +19,11 @@ pub(crate) struct Mark(String);
 impl Mark {
     /// A mark that nobody carries yet.
     pub(crate) fn new() -> Mark {
-        Mark(format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)))
+        Mark(format!(
+            "{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        ))
     }
 
     /// Puts the mark on a command.
@@ -30,14 +35,23 @@ impl Mark {
     pub(crate) fn alive(&self) -> Vec<Stat> {
         let wanted = format!("{NAME}={}", self.0).into_bytes();
         let carries = |pid: &u32| {
-            fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|var| var == wanted))
+            fs::read(format!("/proc/{pid}/environ"))
+                .is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|var| var == wanted))
         };
-        pids().into_iter().filter(carries).filter_map(stat).filter(|stat| stat.state != 'Z').collect()
+        pids()
+            .into_iter()
+            .filter(carries)
+            .filter_map(stat)
+            .filter(|stat| stat.state != 'Z')
+            .collect()
     }
 
     /// Living carriers with this command name.
     pub(crate) fn named(&self, comm: &str) -> Vec<Stat> {
-        self.alive().into_iter().filter(|stat| stat.comm == comm).collect()
+        self.alive()
+            .into_iter()
+            .filter(|stat| stat.comm == comm)
+            .collect()
     }
 
     /// Waits until as many living carriers have this command name.
@@ -67,7 +81,10 @@ impl Mark {
             if left.is_empty() || begun.elapsed() > LONG {
                 return;
             }
-            for pid in left.iter().filter_map(|stat| Pid::from_raw(stat.pid.try_into().ok()?)) {
+            for pid in left
+                .iter()
+                .filter_map(|stat| Pid::from_raw(stat.pid.try_into().ok()?))
+            {
                 let _ = kill_process(pid, Signal::KILL);
             }
             std::thread::sleep(ms(2));

@@ -1,11 +1,13 @@
-//! What the behaviour tests share: the ways in which they are run, a host that drives a loop and checks the invariants of every
-//! event, marks by which processes that were left running are found, and gates that children wait at.
+//! What the behaviour tests share: the ways in which they are run, a host that drives a loop and
+//! checks the invariants of every event, marks by which processes that were left running are found,
+//! and gates that children wait at.
 //!
 //! Nothing here sleeps for a time to pass if there is an event to wait for.
 //!
-//! Tests of one file run side by side in one process, and a child that has not executed its program yet holds copies of all
-//! descriptors of the process, those of other tests among them, for some microseconds or, on a busy machine, longer. So a test
-//! that says what happens in the very turn of an exit runs in a process of its own ([`Way::alone`]).
+//! Tests of one file run side by side in one process, and a child that has not executed its program
+//! yet holds copies of all descriptors of the process, those of other tests among them, for some
+//! microseconds or, on a busy machine, longer. So a test that says what happens in the very turn of
+//! an exit runs in a process of its own ([`Way::alone`]).
 
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 
@@ -19,7 +21,9 @@ pub(crate) mod story;
 pub(crate) mod sys;
 pub(crate) mod tracer;
 
-use lastwords::{Backend, BackendChoice, Builder, ExitSource, ExitSourceChoice, GroupSignal, Reactor};
+use lastwords::{
+    Backend, BackendChoice, Builder, ExitSource, ExitSourceChoice, GroupSignal, Reactor,
+};
 use std::time::{Duration, Instant};
 
 /// Longer than anything takes that happens at all, on a machine that is busy with other things.
@@ -56,9 +60,13 @@ impl Way {
         let mut builder = Reactor::builder();
         match self.mode {
             Mode::Pidfd => builder.exit_source(ExitSourceChoice::Pidfd),
-            Mode::OldGroup => builder.exit_source(ExitSourceChoice::Pidfd).group_signal(GroupSignal::Off),
+            Mode::OldGroup => builder
+                .exit_source(ExitSourceChoice::Pidfd)
+                .group_signal(GroupSignal::Off),
             Mode::Sigchld => builder.exit_source(ExitSourceChoice::Sigchld),
-            Mode::Uring => builder.exit_source(ExitSourceChoice::Pidfd).backend(BackendChoice::Uring),
+            Mode::Uring => builder
+                .exit_source(ExitSourceChoice::Pidfd)
+                .backend(BackendChoice::Uring),
         };
         builder
     }
@@ -90,8 +98,8 @@ impl Way {
     }
 }
 
-/// Makes a test of each function for each [`Mode`]: `pidfd::NAME`, `old_group::NAME`, `sigchld::NAME`,
-/// `uring::NAME`.
+/// Makes a test of each function for each [`Mode`]: `pidfd::NAME`, `old_group::NAME`,
+/// `sigchld::NAME`, `uring::NAME`.
 macro_rules! every_way {
     ($($test:ident),+ $(,)?) => {
         $crate::every_way!(@ pidfd Pidfd $($test)+);

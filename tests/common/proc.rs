@@ -21,17 +21,28 @@ pub(crate) fn stat(pid: u32) -> Option<Stat> {
     let mut rest = text.get(end + 2..)?.split(' ');
     let state = rest.next()?.chars().next()?;
     let mut number = || rest.next()?.parse().ok();
-    Some(Stat { pid, comm: text.get(begin + 1..end)?.to_owned(), state, parent: number()?, group: number()?, session: number()? })
+    Some(Stat {
+        pid,
+        comm: text.get(begin + 1..end)?.to_owned(),
+        state,
+        parent: number()?,
+        group: number()?,
+        session: number()?,
+    })
 }
 
 /// Waits until this process has ended: a zombie, or gone.
 pub(crate) fn wait_dead(pid: u32) {
-    wait_until("the end of a process", || stat(pid).is_none_or(|stat| stat.state == 'Z' || stat.state == 'X'));
+    wait_until("the end of a process", || {
+        stat(pid).is_none_or(|stat| stat.state == 'Z' || stat.state == 'X')
+    });
 }
 
 /// Waits until this process is a child of ours that nobody has collected.
 pub(crate) fn wait_zombie(pid: u32) {
-    wait_until("a zombie", || stat(pid).is_some_and(|stat| stat.state == 'Z'));
+    wait_until("a zombie", || {
+        stat(pid).is_some_and(|stat| stat.state == 'Z')
+    });
 }
 
 /// Waits until this process executes this program.
@@ -41,19 +52,28 @@ pub(crate) fn wait_comm(pid: u32, comm: &str) {
 
 /// All process ids there are.
 pub(crate) fn pids() -> Vec<u32> {
-    let Ok(all) = fs::read_dir("/proc") else { return Vec::new() };
-    all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+    let Ok(all) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect()
 }
 
 /// Children of this process, zombies included; for tests that are alone in a process.
 pub(crate) fn children() -> Vec<Stat> {
     let me = std::process::id();
-    pids().into_iter().filter_map(stat).filter(|stat| stat.parent == me).collect()
+    pids()
+        .into_iter()
+        .filter_map(stat)
+        .filter(|stat| stat.parent == me)
+        .collect()
 }
 
 /// Descriptors of this process, sorted, with what they are.
 pub(crate) fn descriptors() -> Vec<(i32, String)> {
-    let Ok(all) = fs::read_dir("/proc/self/fd") else { return Vec::new() };
+    let Ok(all) = fs::read_dir("/proc/self/fd") else {
+        return Vec::new();
+    };
     let mut list: Vec<(i32, String)> = all
         .filter_map(|entry| {
             let number = entry.ok()?.file_name().to_str()?.parse().ok()?;
@@ -70,8 +90,13 @@ pub(crate) fn descriptors() -> Vec<(i32, String)> {
 /// One field of /proc/thread-self/status, such as `SigCgt`, `SigBlk` or `Threads`.
 pub(crate) fn own_status(field: &str) -> String {
     let text = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
-    let line = text.lines().find(|line| line.split(':').next() == Some(field));
-    line.and_then(|line| line.split(':').nth(1)).unwrap_or_default().trim().to_owned()
+    let line = text
+        .lines()
+        .find(|line| line.split(':').next() == Some(field));
+    line.and_then(|line| line.split(':').nth(1))
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 /// Whether a mask of /proc/PID/status has this signal.

@@ -5,14 +5,21 @@ use crate::rig::Rig;
 use crate::support;
 use lastwords::Containment;
 use lastwords::error::{Errno, Step};
-use lastwords::kernel::{Found, Keep, Kernel, Member, MemberWatch, Notice, Probe, Release, Signalled};
+use lastwords::kernel::{
+    Found, Keep, Kernel, Member, MemberWatch, Notice, Probe, Release, Signalled,
+};
 use lastwords::token::{Token, What};
 use lastwords::words::{Signal, Stream};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Starts a script in a containment.
-fn start<R: Rig>(host: &mut Host<R>, slot: u32, script: &str, contain: Containment) -> (Token, u32) {
+fn start<R: Rig>(
+    host: &mut Host<R>,
+    slot: u32,
+    script: &str,
+    contain: Containment,
+) -> (Token, u32) {
     let mut plan = support::plan(script);
     plan.contain = contain;
     let (token, born) = host.born(slot, plan);
@@ -29,7 +36,8 @@ fn cgroup<R: Rig>(host: &mut Host<R>) -> Option<Containment> {
     host.rig.cgroup_parent().map(Containment::Cgroup)
 }
 
-/// The members that a look finds. Anybody's process that sleeps uninterruptibly makes a look for cookies incomplete.
+/// The members that a look finds. Anybody's process that sleeps uninterruptibly makes a look for
+/// cookies incomplete.
 fn members<R: Rig>(host: &mut Host<R>, token: Token) -> Vec<Member> {
     let (found, _) = host.scan(&[token], &[]);
     let member = |found| match found {
@@ -40,7 +48,10 @@ fn members<R: Rig>(host: &mut Host<R>, token: Token) -> Vec<Member> {
 }
 
 fn names<R: Rig>(host: &mut Host<R>, token: Token) -> Vec<String> {
-    let mut names: Vec<String> = members(host, token).into_iter().map(|m| m.who.comm).collect();
+    let mut names: Vec<String> = members(host, token)
+        .into_iter()
+        .map(|m| m.who.comm)
+        .collect();
     names.sort();
     names
 }
@@ -69,8 +80,7 @@ fn until_empty<R: Rig>(host: &mut Host<R>, token: Token) {
     }
 }
 
-const TWO: &str =
-    "fork { name \"in\"; sleep 20s }; fork { setsid; name \"out\"; echo stdout \"x\"; sleep 20s }; on USR1 { exit 0 }; sleep 20s";
+const TWO: &str = "fork { name \"in\"; sleep 20s }; fork { setsid; name \"out\"; echo stdout \"x\"; sleep 20s }; on USR1 { exit 0 }; sleep 20s";
 
 /// Ends the leader once somebody has left its group.
 fn leave_them<R: Rig>(host: &mut Host<R>, token: Token, pid: u32) {
@@ -84,8 +94,12 @@ pub(crate) fn whoever_has_left_the_group_is_found_by_what_contains_it_and_signal
     let (token, pid) = start(&mut host, 0, TWO, Containment::Group);
     leave_them(&mut host, token, pid);
     until_members(&mut host, token, &["in"]);
-    let (_, left) = (host.kernel().signal(token, Signal::KILL), host.rig.named("out"));
-    left.into_iter().for_each(|pid| host.rig.kill(pid, Signal::KILL));
+    let (_, left) = (
+        host.kernel().signal(token, Signal::KILL),
+        host.rig.named("out"),
+    );
+    left.into_iter()
+        .for_each(|pid| host.rig.kill(pid, Signal::KILL));
     host.kernel().release(token, Release::Close);
 
     let all = contained(&mut host);
@@ -103,7 +117,9 @@ pub(crate) fn whoever_has_left_the_group_is_found_by_what_contains_it_and_signal
                     host.rig.kill(member.who.pid, Signal::KILL);
                 }
             }
-            signalled @ (Signalled::Empty | Signalled::Denied) => panic!("{contain:?}: {signalled:?}"),
+            signalled @ (Signalled::Empty | Signalled::Denied) => {
+                panic!("{contain:?}: {signalled:?}")
+            }
         }
         host.kernel().release(token, Release::Close);
     }
@@ -117,12 +133,24 @@ pub(crate) fn whoever_is_outside_gets_a_signal_once_it_is_found_and_once_only<R:
     let (token, _) = start(&mut host, 0, asked, Containment::Cookie);
     let stream = out_of(token, Stream::Stdout);
     host.wait_for(Notice::Readable(stream));
-    assert_eq!(host.kernel().signal_outside(token, Signal::TERM), Signalled::Empty);
+    assert_eq!(
+        host.kernel().signal_outside(token, Signal::TERM),
+        Signalled::Empty
+    );
     assert_eq!(members(&mut host, token).len(), 2);
     if host.kernel().caps().members == MemberWatch::ByPidfd {
-        assert_eq!(host.kernel().signal_outside(token, Signal::TERM), Signalled::Sent);
-        assert_eq!(host.kernel().signal_outside(token, Signal::TERM), Signalled::Empty);
-        assert_eq!(host.kernel().signal_outside(token, Signal::CONT), Signalled::Sent);
+        assert_eq!(
+            host.kernel().signal_outside(token, Signal::TERM),
+            Signalled::Sent
+        );
+        assert_eq!(
+            host.kernel().signal_outside(token, Signal::TERM),
+            Signalled::Empty
+        );
+        assert_eq!(
+            host.kernel().signal_outside(token, Signal::CONT),
+            Signalled::Sent
+        );
         let end = host.kernel().now().after(LONG);
         let mut said = Vec::new();
         while !said.ends_with(b"asked\n") {
@@ -141,7 +169,10 @@ pub(crate) fn whoever_is_outside_gets_a_signal_once_it_is_found_and_once_only<R:
     host.kernel().release(token, Release::Close);
     // Nobody else has anybody outside.
     let (token, _) = host.start(1, "sleep 20s");
-    assert_eq!(host.kernel().signal_outside(token, Signal::TERM), Signalled::Empty);
+    assert_eq!(
+        host.kernel().signal_outside(token, Signal::TERM),
+        Signalled::Empty
+    );
     host.end(token);
     host.done();
 }
@@ -152,7 +183,8 @@ pub(crate) fn a_cookie_is_lost_with_the_environment_unless_it_was_found_before<R
                   fork { setsid; exec clean \"never\" { echo stdout \"x\"; sleep 20s } }; \
                   fork { setsid; exec \"dirty\" { sleep 20s } }; on USR1 { exit 0 }; echo stdout \"y\"; sleep 20s";
     let (token, pid) = start(&mut host, 0, script, Containment::Cookie);
-    // One line of who has thrown its environment away, and one of the leader, who has made all of them.
+    // One line of who has thrown its environment away, and one of the leader, who has made all of
+    // them.
     let (end, mut said) = (host.kernel().now().after(LONG), Vec::new());
     while said.len() < 4 {
         assert!(host.kernel().now() < end, "{said:?}");
@@ -162,20 +194,30 @@ pub(crate) fn a_cookie_is_lost_with_the_environment_unless_it_was_found_before<R
     host.rig.kill(pid, Signal::USR1);
     host.exit(token, Keep::No);
     until_members(&mut host, token, &["before", "dirty"]);
-    let before = members(&mut host, token).into_iter().find(|m| m.who.comm == "before").expect("it has just been found").who.pid;
+    let before = members(&mut host, token)
+        .into_iter()
+        .find(|m| m.who.comm == "before")
+        .expect("it has just been found")
+        .who
+        .pid;
     host.rig.kill(before, Signal::USR1);
     until_members(&mut host, token, &["after", "dirty"]);
     for member in members(&mut host, token) {
         host.rig.kill(member.who.pid, Signal::KILL);
     }
-    host.rig.named("never").into_iter().for_each(|pid| host.rig.kill(pid, Signal::KILL));
+    host.rig
+        .named("never")
+        .into_iter()
+        .for_each(|pid| host.rig.kill(pid, Signal::KILL));
     host.kernel().release(token, Release::Close);
     host.done();
 }
 
 pub(crate) fn a_cgroup_tells_of_its_end_is_killed_as_a_whole_and_removed<R: Rig>() {
     let mut host = Host::<R>::new();
-    let Some(contain) = cgroup(&mut host) else { return host.done() };
+    let Some(contain) = cgroup(&mut host) else {
+        return host.done();
+    };
     let script = "ignore TERM; fork { setsid; fork { setsid; ignore HUP; sleep 20s }; sleep 20s }; fork { echo stdout \"x\"; sleep 20s }; \
                   on USR1 { exit 0 }; sleep 20s";
     let (token, pid) = start(&mut host, 0, script, contain);
@@ -190,7 +232,10 @@ pub(crate) fn a_cgroup_tells_of_its_end_is_killed_as_a_whole_and_removed<R: Rig>
     let mut told = false;
     while !told || host.kernel().probe(token) != Probe::Empty {
         assert!(host.kernel().now() < end, "told of the end: {told}");
-        let soon = host.kernel().now().after(lastwords::time::Ns::from_millis(20));
+        let soon = host
+            .kernel()
+            .now()
+            .after(lastwords::time::Ns::from_millis(20));
         told |= host.wait_until(soon).contains(&changed);
     }
     assert_eq!(members(&mut host, token), []);
@@ -202,8 +247,14 @@ pub(crate) fn a_cgroup_tells_of_its_end_is_killed_as_a_whole_and_removed<R: Rig>
 
 pub(crate) fn a_cgroup_of_work_that_goes_on_is_removed_when_that_ends<R: Rig>() {
     let mut host = Host::<R>::new();
-    let Some(contain) = cgroup(&mut host) else { return host.done() };
-    for (slot, how) in [(0, Release::Linger), (1, Release::HandOver), (2, Release::Close)] {
+    let Some(contain) = cgroup(&mut host) else {
+        return host.done();
+    };
+    for (slot, how) in [
+        (0, Release::Linger),
+        (1, Release::HandOver),
+        (2, Release::Close),
+    ] {
         let (token, pid) = start(&mut host, slot, TWO, contain.clone());
         leave_them(&mut host, token, pid);
         until_members(&mut host, token, &["in", "out"]);
@@ -217,7 +268,10 @@ pub(crate) fn a_cgroup_of_work_that_goes_on_is_removed_when_that_ends<R: Rig>() 
         let end = host.kernel().now().after(LONG);
         while host.rig.cgroups() > 0 {
             assert!(host.kernel().now() < end, "{how:?}: it stays");
-            let soon = host.kernel().now().after(lastwords::time::Ns::from_millis(20));
+            let soon = host
+                .kernel()
+                .now()
+                .after(lastwords::time::Ns::from_millis(20));
             host.wait_until(soon);
         }
     }
@@ -234,8 +288,13 @@ pub(crate) fn a_cgroup_that_cannot_be_had_is_an_error_and_leaves_nothing<R: Rig>
         let mut plan = support::plan("exit 0");
         plan.contain = Containment::Cgroup(lastwords::CgroupOptions::default().parent("/tmp"));
         let token = host.token(0);
-        let Err(error) = host.kernel().spawn(&Arc::new(plan), token) else { panic!("/tmp is no cgroup") };
-        assert_eq!((error.step(), error.raw_os_error()), (Step::Cgroup, Errno::from_raw(libc::EINVAL).raw()));
+        let Err(error) = host.kernel().spawn(&Arc::new(plan), token) else {
+            panic!("/tmp is no cgroup")
+        };
+        assert_eq!(
+            (error.step(), error.raw_os_error()),
+            (Step::Cgroup, Errno::from_raw(libc::EINVAL).raw())
+        );
         assert!(error.to_string().contains("cgroup2"), "{error}");
         assert_eq!(host.rig.count(), before);
     }

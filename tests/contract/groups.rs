@@ -3,7 +3,9 @@
 use crate::host::{Host, LONG, exit_of, out_of};
 use crate::rig::Rig;
 use lastwords::error::Errno;
-use lastwords::kernel::{Collected, Found, Keep, Kernel, Member, MemberWatch, Notice, Probe, Release, Signalled};
+use lastwords::kernel::{
+    Collected, Found, Keep, Kernel, Member, MemberWatch, Notice, Probe, Release, Signalled,
+};
 use lastwords::time::Ns;
 use lastwords::token::{Token, What};
 use lastwords::words::{ExitSource, Signal, StatusSource, Stream};
@@ -51,7 +53,10 @@ pub(crate) fn an_exit_notice_for_nothing_is_answered_not_yet_and_does_not_spin<R
         waits += 1;
     }
     assert!(waits < 50, "{waits} waits for nothing");
-    assert_eq!(host.kernel().collect(token, Keep::Zombie), Collected::NotYet);
+    assert_eq!(
+        host.kernel().collect(token, Keep::Zombie),
+        Collected::NotYet
+    );
     host.rig.kill(pid, Signal::TERM);
     assert_eq!(host.exit(token, Keep::No).exit.signal, Some(Signal::TERM));
     host.kernel().release(token, Release::Close);
@@ -90,14 +95,22 @@ pub(crate) fn a_stolen_child_is_ended_or_lost<R: Rig>() {
         };
         match collected {
             Collected::Ended(info) => {
-                assert_eq!((info.exit.code, info.exit.source, info.usage), (Some(9), StatusSource::PidfdInfo, None));
+                assert_eq!(
+                    (info.exit.code, info.exit.source, info.usage),
+                    (Some(9), StatusSource::PidfdInfo, None)
+                );
             }
-            Collected::Lost => assert!(!host.kernel().caps().exit_info || host.kernel().caps().exit == ExitSource::Sigchld),
+            Collected::Lost => assert!(
+                !host.kernel().caps().exit_info || host.kernel().caps().exit == ExitSource::Sigchld
+            ),
             Collected::NotYet => unreachable!(),
         }
         // Its number is anybody's now.
         assert_ne!(host.kernel().signal(token, Signal::TERM), Signalled::Sent);
-        assert_ne!(host.kernel().signal_leader(token, Signal::TERM), Signalled::Sent);
+        assert_ne!(
+            host.kernel().signal_leader(token, Signal::TERM),
+            Signalled::Sent
+        );
         host.kernel().release(token, Release::Close);
     }
     host.done();
@@ -109,13 +122,18 @@ pub(crate) fn a_probe_knows_empty_from_zombies_from_a_kept_leader<R: Rig>() {
     host.exit(token, Keep::Zombie);
     assert_eq!(host.kernel().probe(token), Probe::Cannot);
     assert_eq!(members(&mut host, token), []);
-    assert!(matches!(host.kernel().collect(token, Keep::No), Collected::Ended(i) if i.exit.success()));
+    assert!(
+        matches!(host.kernel().collect(token, Keep::No), Collected::Ended(i) if i.exit.success())
+    );
     assert_eq!(host.kernel().probe(token), Probe::Empty);
     assert_eq!(host.kernel().signal(token, Signal::KILL), Signalled::Empty);
     host.kernel().release(token, Release::Close);
 
     // A zombie in the group whose parent is in a session of its own.
-    let (token, _) = host.start(1, "fork { fork { sleep 20ms }; setsid; sleep 2s }; sleep 100ms; exit 0");
+    let (token, _) = host.start(
+        1,
+        "fork { fork { sleep 20ms }; setsid; sleep 2s }; sleep 100ms; exit 0",
+    );
     assert_eq!(host.kernel().probe(token), Probe::Alive);
     host.exit(token, Keep::No);
     assert_eq!(host.kernel().probe(token), Probe::Alive);
@@ -135,7 +153,10 @@ pub(crate) fn a_signal_never_leaves_the_group_when_numbers_repeat<R: Rig>() {
             tried = true;
             for signal in [Signal::TERM, Signal::KILL] {
                 let signalled = host.kernel().signal(token, signal);
-                assert!(matches!(signalled, Signalled::Empty | Signalled::NoWay), "{signalled:?}");
+                assert!(
+                    matches!(signalled, Signalled::Empty | Signalled::NoWay),
+                    "{signalled:?}"
+                );
                 assert_ne!(host.kernel().signal_leader(token, signal), Signalled::Sent);
             }
             assert_eq!(members(&mut host, token), []);
@@ -149,19 +170,30 @@ pub(crate) fn a_signal_never_leaves_the_group_when_numbers_repeat<R: Rig>() {
     }
     assert!(tried || R::IS_REAL, "no number could be made to repeat");
     if !tried {
-        eprintln!("not tried: process numbers cannot be chosen here (/proc/sys/kernel/ns_last_pid)");
+        eprintln!(
+            "not tried: process numbers cannot be chosen here (/proc/sys/kernel/ns_last_pid)"
+        );
     }
     host.done();
 }
 
 pub(crate) fn a_group_is_signalled_after_its_leader_was_reaped<R: Rig>() {
     let mut host = Host::<R>::new();
-    let (token, _) = host.start(0, "fork { name \"left\"; ignore TERM; sleep 20s }; sleep 50ms; exit 0");
+    let (token, _) = host.start(
+        0,
+        "fork { name \"left\"; ignore TERM; sleep 20s }; sleep 50ms; exit 0",
+    );
     host.exit(token, Keep::No);
     let left = members(&mut host, token);
-    assert_eq!(left.iter().map(|m| m.who.comm.as_str()).collect::<Vec<_>>(), ["left"]);
+    assert_eq!(
+        left.iter().map(|m| m.who.comm.as_str()).collect::<Vec<_>>(),
+        ["left"]
+    );
     let pid = left[0].who.pid;
-    assert_eq!(host.kernel().signal_leader(token, Signal::KILL), Signalled::Empty);
+    assert_eq!(
+        host.kernel().signal_leader(token, Signal::KILL),
+        Signalled::Empty
+    );
     match host.kernel().signal(token, Signal::TERM) {
         Signalled::Sent => {
             host.rig.pass(Duration::from_millis(50));
@@ -178,7 +210,10 @@ pub(crate) fn a_group_is_signalled_after_its_leader_was_reaped<R: Rig>() {
     host.pass_until("the member dies", |rig| !rig.is_alive(pid));
     let end = host.kernel().now().after(LONG);
     while host.kernel().probe(token) != Probe::Empty {
-        assert!(host.kernel().now() < end, "whoever adopts orphans does not reap");
+        assert!(
+            host.kernel().now() < end,
+            "whoever adopts orphans does not reap"
+        );
         host.rig.pass(Duration::from_millis(1));
     }
     assert_eq!(host.kernel().signal(token, Signal::KILL), Signalled::Empty);
@@ -227,7 +262,12 @@ pub(crate) fn a_scan_finds_members_and_holders_and_no_zombies<R: Rig>() {
     // A stream that is closed is not asked about any more.
     host.kernel().close(out_of(token, Stream::Stdout));
     let (found, _) = host.scan(&[], &[token]);
-    assert!(found.iter().all(|f| matches!(f, Found::Holder(_, h) if h.streams == [Stream::Stderr])), "{found:?}");
+    assert!(
+        found
+            .iter()
+            .all(|f| matches!(f, Found::Holder(_, h) if h.streams == [Stream::Stderr])),
+        "{found:?}"
+    );
     assert_eq!(found.len(), 3);
     host.end(other);
     for member in members(&mut host, token) {
@@ -239,7 +279,10 @@ pub(crate) fn a_scan_finds_members_and_holders_and_no_zombies<R: Rig>() {
 
 pub(crate) fn the_end_of_a_watched_member_is_noticed<R: Rig>() {
     let mut host = Host::<R>::new();
-    let (token, _) = host.start(0, "fork { sleep 20s }; fork { sleep 20s }; sleep 50ms; exit 0");
+    let (token, _) = host.start(
+        0,
+        "fork { sleep 20s }; fork { sleep 20s }; sleep 50ms; exit 0",
+    );
     host.exit(token, Keep::No);
     let left = members(&mut host, token);
     assert_eq!(left.len(), 2);
@@ -262,8 +305,14 @@ pub(crate) fn the_end_of_a_watched_member_is_noticed<R: Rig>() {
         // The same number, another start: somebody else.
         let mut other = left[0].clone();
         other.start += 1_000_000;
-        assert_eq!(host.kernel().watch(&other, places[0]), Err(Errno::from_raw(libc::ESRCH)));
-        assert_eq!(host.kernel().watch(&left[0], places[0]), Err(Errno::from_raw(libc::ESRCH)));
+        assert_eq!(
+            host.kernel().watch(&other, places[0]),
+            Err(Errno::from_raw(libc::ESRCH))
+        );
+        assert_eq!(
+            host.kernel().watch(&left[0], places[0]),
+            Err(Errno::from_raw(libc::ESRCH))
+        );
     }
     for member in left {
         host.rig.kill(member.who.pid, Signal::KILL);

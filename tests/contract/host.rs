@@ -5,7 +5,8 @@ use crate::support;
 use lastwords::capture::Pool;
 use lastwords::kernel::plan::Plan;
 use lastwords::kernel::{
-    Batch, Born, Collected, ExitInfo, Found, Got, Keep, Kernel, Notice, Notices, ReadOp, Release, Scan, ScanStep, SpawnOutcome, Until,
+    Batch, Born, Collected, ExitInfo, Found, Got, Keep, Kernel, Notice, Notices, ReadOp, Release,
+    Scan, ScanStep, SpawnOutcome, Until,
 };
 use lastwords::limits;
 use lastwords::time::Ns;
@@ -38,7 +39,12 @@ pub(crate) struct Host<R: Rig> {
 impl<R: Rig> Host<R> {
     /// With a new kernel.
     pub(crate) fn new() -> Host<R> {
-        Host { rig: R::new(), pool: Pool::new(limits::POOL_BYTES), sequence: 0, scans: 0 }
+        Host {
+            rig: R::new(),
+            pool: Pool::new(limits::POOL_BYTES),
+            sequence: 0,
+            scans: 0,
+        }
     }
 
     pub(crate) fn kernel(&mut self) -> &mut R::K {
@@ -54,7 +60,10 @@ impl<R: Rig> Host<R> {
     /// Starts a plan.
     pub(crate) fn born(&mut self, slot: u32, plan: Plan) -> (Token, Born<<R::K as Kernel>::Raw>) {
         let token = self.token(slot);
-        let born = self.kernel().spawn(&Arc::new(plan), token).expect("a spawn");
+        let born = self
+            .kernel()
+            .spawn(&Arc::new(plan), token)
+            .expect("a spawn");
         (token, born)
     }
 
@@ -72,7 +81,10 @@ impl<R: Rig> Host<R> {
         for notice in &notices {
             if let Notice::Outcome(token) = notice {
                 let outcome = self.kernel().outcome(*token);
-                assert!(!matches!(outcome, SpawnOutcome::NotYet), "announced and not known: {token:?}");
+                assert!(
+                    !matches!(outcome, SpawnOutcome::NotYet),
+                    "announced and not known: {token:?}"
+                );
             }
         }
         (notices, out.more)
@@ -126,7 +138,9 @@ impl<R: Rig> Host<R> {
     pub(crate) fn outcome(&mut self, generation: Token) -> SpawnOutcome {
         let end = self.kernel().now().after(LONG);
         while self.kernel().now() < end {
-            self.kernel().wait(Until::Outcome(generation, Some(end)), &mut Notices::new()).expect("a wait");
+            self.kernel()
+                .wait(Until::Outcome(generation, Some(end)), &mut Notices::new())
+                .expect("a wait");
             match self.kernel().outcome(generation) {
                 // A signal has interrupted the wait.
                 SpawnOutcome::NotYet => {}
@@ -152,17 +166,26 @@ impl<R: Rig> Host<R> {
     /// One read with a spare block of this size.
     pub(crate) fn read(&mut self, stream: Token, size: usize) -> (Got, Vec<u8>) {
         let mut batch = Batch::new();
-        batch.push(ReadOp { stream, room: None, spare: self.pool.take(size), got: Got::Unasked });
+        batch.push(ReadOp {
+            stream,
+            room: None,
+            spare: self.pool.take(size),
+            got: Got::Unasked,
+        });
         self.kernel().read(&mut batch);
         let op = batch.pop().expect("the batch keeps its reads");
-        let n = if let Got::Data { n, .. } = op.got { n } else { 0 };
+        let n = if let Got::Data { n, .. } = op.got {
+            n
+        } else {
+            0
+        };
         let bytes = op.spare.bytes()[..n].to_vec();
         self.pool.put(op.spare);
         (op.got, bytes)
     }
 
-    /// Reads as a reactor does: while hot at once, else after the next notice; to end of file. The bytes, and how many notices
-    /// it took.
+    /// Reads as a reactor does: while hot at once, else after the next notice; to end of file. The
+    /// bytes, and how many notices it took.
     #[track_caller]
     pub(crate) fn read_to_end(&mut self, stream: Token, size: usize) -> (Vec<u8>, usize) {
         let (mut all, mut notices) = (Vec::new(), 0);
@@ -185,13 +208,24 @@ impl<R: Rig> Host<R> {
     /// A whole look: who is found, and whether that is everybody.
     pub(crate) fn scan(&mut self, members: &[Token], holders: &[Token]) -> (Vec<Found>, bool) {
         self.scans += 1;
-        let mut scan =
-            Scan { id: self.scans, members: members.to_vec(), holders: holders.to_vec(), budget: limits::SCAN_BUDGET, ..Scan::default() };
+        let mut scan = Scan {
+            id: self.scans,
+            members: members.to_vec(),
+            holders: holders.to_vec(),
+            budget: limits::SCAN_BUDGET,
+            ..Scan::default()
+        };
         for _ in 0..1_000_000 {
-            if let ScanStep::Done { members: all_members, holders: all_holders } = self.kernel().scan(&mut scan) {
+            if let ScanStep::Done {
+                members: all_members,
+                holders: all_holders,
+            } = self.kernel().scan(&mut scan)
+            {
                 return (
                     scan.found,
-                    scan.doubtful.is_empty() && (members.is_empty() || all_members) && (holders.is_empty() || all_holders),
+                    scan.doubtful.is_empty()
+                        && (members.is_empty() || all_members)
+                        && (holders.is_empty() || all_holders),
                 );
             }
         }

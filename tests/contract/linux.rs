@@ -1,6 +1,9 @@
 //! Linux under test.
 
-#![expect(unsafe_code, reason = "the disposition of SIGPIPE is set for a whole process")]
+#![expect(
+    unsafe_code,
+    reason = "the disposition of SIGPIPE is set for a whole process"
+)]
 
 use crate::rig::{Failure, NO_GROUP_SIGNAL, Rig, SIGCHLD, URING};
 use crate::support::{self, Census};
@@ -9,7 +12,9 @@ use lastwords::kernel::linux::{Linux, LinuxOptions};
 use lastwords::kernel::plan::Plan;
 use lastwords::{Backend, BackendChoice, CgroupOptions, ExitSourceChoice, GroupSignal, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Resource, Rlimit, WaitOptions, getrlimit, kill_process, setrlimit, waitpid};
+use rustix::process::{
+    Pid, Resource, Rlimit, WaitOptions, getrlimit, kill_process, setrlimit, waitpid,
+};
 use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
@@ -33,13 +38,25 @@ fn pid_of(number: u32) -> Option<Pid> {
 fn stranger() -> Child {
     let (program, name, script) = support::play("sleep 20s");
     let mut command = Command::new(program);
-    command.env(name, script).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    command
+        .env(name, script)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0);
     command.spawn().expect("the player starts")
 }
 
 fn limit_descriptors(soft: Option<u64>) {
     let hard = getrlimit(Resource::Nofile).maximum;
-    setrlimit(Resource::Nofile, Rlimit { current: soft.or(hard), maximum: hard }).expect("a lower limit");
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: soft.or(hard),
+            maximum: hard,
+        },
+    )
+    .expect("a lower limit");
 }
 
 impl<const KIND: u8> Rig for LinuxRig<KIND> {
@@ -65,7 +82,12 @@ impl<const KIND: u8> Rig for LinuxRig<KIND> {
             // Then the promises are kept by epoll, as they are where it was asked for.
             eprintln!("{}", linux.caps().backend_why);
         }
-        LinuxRig { linux, strangers: Vec::new(), spare: 0, cgroups: None }
+        LinuxRig {
+            linux,
+            strangers: Vec::new(),
+            spare: 0,
+            cgroups: None,
+        }
     }
 
     fn kernel(&mut self) -> &mut Linux {
@@ -78,18 +100,33 @@ impl<const KIND: u8> Rig for LinuxRig<KIND> {
 
     fn is_readable(&mut self) -> bool {
         let mut polled = [PollFd::from_borrowed_fd(self.linux.as_fd(), PollFlags::IN)];
-        poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).expect("poll") > 0
+        poll(
+            &mut polled,
+            Some(&Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            }),
+        )
+        .expect("poll")
+            > 0
     }
 
     fn is_alive(&mut self, pid: u32) -> bool {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
+        stat.rsplit(") ")
+            .next()
+            .is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
     }
 
     fn kill(&mut self, pid: u32, signal: Signal) {
-        let raw = rustix::process::Signal::from_named_raw(signal.as_raw()).expect("a signal with a name");
+        let raw =
+            rustix::process::Signal::from_named_raw(signal.as_raw()).expect("a signal with a name");
         let _ = kill_process(pid_of(pid).expect("a number"), raw);
-        for mut child in self.strangers.extract_if(.., |c| c.id() == pid).collect::<Vec<_>>() {
+        for mut child in self
+            .strangers
+            .extract_if(.., |c| c.id() == pid)
+            .collect::<Vec<_>>()
+        {
             child.wait().expect("a child of ours");
         }
     }
@@ -125,14 +162,22 @@ impl<const KIND: u8> Rig for LinuxRig<KIND> {
         let mut no_directory = plan();
         no_directory.dir = Some("/nonexistent/directory".into());
         let mut short = vec![("no directory", (|_| {}) as fn(&mut Self), no_directory)];
-        for program in ["/nonexistent/program", "nonexistent-program", "/etc/passwd", "/etc", ""] {
+        for program in [
+            "/nonexistent/program",
+            "nonexistent-program",
+            "/etc/passwd",
+            "/etc",
+            "",
+        ] {
             short.push(("no program", |_| {}, Plan::new(program.into())));
         }
         for _ in 0..4 {
             let squeeze = |rig: &mut Self| {
                 rig.spare = (rig.spare + 1) % 4;
                 let open = Census::take().descriptors;
-                let free = (0..).filter(|n| !open.contains_key(n)).nth(rig.spare as usize);
+                let free = (0..)
+                    .filter(|n| !open.contains_key(n))
+                    .nth(rig.spare as usize);
                 limit_descriptors(free.map(u64::from));
             };
             short.push(("too many open files", squeeze, plan()));
@@ -145,12 +190,20 @@ impl<const KIND: u8> Rig for LinuxRig<KIND> {
         // What was put aside is closed by the next wait at the latest.
         self.kernel().tidy();
         let census = Census::take();
-        format!("descriptors {:?}, children {:?}, {} threads", census.descriptors, census.children, census.threads)
+        format!(
+            "descriptors {:?}, children {:?}, {} threads",
+            census.descriptors, census.children, census.threads
+        )
     }
 
     fn named(&mut self, comm: &str) -> Vec<u32> {
-        let all = fs::read_dir("/proc").expect("/proc").filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok());
-        all.filter(|pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|c| c.trim_end() == comm)).collect()
+        let all = fs::read_dir("/proc")
+            .expect("/proc")
+            .filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok());
+        all.filter(|pid: &u32| {
+            fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|c| c.trim_end() == comm)
+        })
+        .collect()
     }
 
     fn cgroup_parent(&mut self) -> Option<CgroupOptions> {
@@ -162,8 +215,13 @@ impl<const KIND: u8> Rig for LinuxRig<KIND> {
     }
 
     fn cgroups(&mut self) -> usize {
-        let Some(parent) = &self.cgroups else { return 0 };
-        fs::read_dir(parent).expect("it is there").filter(|e| e.as_ref().is_ok_and(|e| e.path().is_dir())).count()
+        let Some(parent) = &self.cgroups else {
+            return 0;
+        };
+        fs::read_dir(parent)
+            .expect("it is there")
+            .filter(|e| e.as_ref().is_ok_and(|e| e.path().is_dir()))
+            .count()
     }
 
     fn die_of_sigpipe() {

@@ -5,7 +5,9 @@ use crate::rig::Rig;
 use crate::support;
 use lastwords::kernel::plan::StdinPlan;
 use lastwords::kernel::sim::script::pattern;
-use lastwords::kernel::{Collected, Got, Keep, Kernel, Notice, Release, SpawnOutcome, Until, Wake, Wrote};
+use lastwords::kernel::{
+    Collected, Got, Keep, Kernel, Notice, Release, SpawnOutcome, Until, Wake, Wrote,
+};
 use lastwords::limits;
 use lastwords::time::Ns;
 use lastwords::token::{Token, What};
@@ -19,13 +21,19 @@ fn letters(stream: Stream, len: u64) -> Vec<u8> {
 
 pub(crate) fn the_outcome_comes_before_the_exit_and_the_exit_before_the_bytes<R: Rig>() {
     let mut host = Host::<R>::new();
-    let children: Vec<_> = (0..8).map(|slot| host.start(slot, "write stdout 1; write stderr 1; exit 0")).collect();
+    let children: Vec<_> = (0..8)
+        .map(|slot| host.start(slot, "write stdout 1; write stderr 1; exit 0"))
+        .collect();
     for (_, pid) in &children {
         host.pass_until("the child ends", |rig| !rig.is_alive(*pid));
     }
     // Not all of it need come at once, but nothing may overtake.
     let mut seen: Vec<Notice> = Vec::new();
-    while children.iter().any(|(token, _)| !Stream::ALL.iter().all(|s| seen.contains(&Notice::Readable(out_of(*token, *s))))) {
+    while children.iter().any(|(token, _)| {
+        !Stream::ALL
+            .iter()
+            .all(|s| seen.contains(&Notice::Readable(out_of(*token, *s))))
+    }) {
         let end = host.kernel().now().after(LONG);
         let notices = host.wait_until(end);
         assert!(notices.is_sorted_by_key(|n| n.rank()), "{notices:?}");
@@ -35,9 +43,15 @@ pub(crate) fn the_outcome_comes_before_the_exit_and_the_exit_before_the_bytes<R:
     for (token, _) in &children {
         let outcome = place(Notice::Outcome(*token));
         let exit = place(Notice::Exit(exit_of(*token)));
-        assert!(outcome.is_some() && outcome < exit.or(outcome.map(|o| o + 1)), "{seen:?}");
+        assert!(
+            outcome.is_some() && outcome < exit.or(outcome.map(|o| o + 1)),
+            "{seen:?}"
+        );
         for stream in Stream::ALL {
-            assert!(outcome < place(Notice::Readable(out_of(*token, stream))), "{seen:?}");
+            assert!(
+                outcome < place(Notice::Readable(out_of(*token, stream))),
+                "{seen:?}"
+            );
         }
     }
     for (token, _) in children {
@@ -61,10 +75,17 @@ pub(crate) fn a_spawn_error_leaves_nothing<R: Rig>() {
                 continue;
             }
             let outcome = host.outcome(token);
-            assert!(matches!(outcome, SpawnOutcome::Failed(_)), "{what}: {outcome:?}");
+            assert!(
+                matches!(outcome, SpawnOutcome::Failed(_)),
+                "{what}: {outcome:?}"
+            );
             host.exit(token, Keep::No);
             for stream in Stream::ALL {
-                assert_eq!(host.read(out_of(token, stream), limits::BLOCK).0, Got::End, "{what}");
+                assert_eq!(
+                    host.read(out_of(token, stream), limits::BLOCK).0,
+                    Got::End,
+                    "{what}"
+                );
             }
             host.kernel().release(token, Release::Close);
             assert_eq!(host.rig.count(), before, "{what}");
@@ -93,10 +114,16 @@ pub(crate) fn end_of_file_is_there_at_the_exit_notice<R: Rig>() {
                     match got {
                         Got::Data { .. } => {}
                         Got::End => break,
-                        Got::Empty | Got::Failed(_) | Got::Unasked => panic!("{script}: {got:?} on {stream}"),
+                        Got::Empty | Got::Failed(_) | Got::Unasked => {
+                            panic!("{script}: {got:?} on {stream}")
+                        }
                     }
                 }
-                assert!(all == letters(stream, len), "{script}: {} bytes on {stream}", all.len());
+                assert!(
+                    all == letters(stream, len),
+                    "{script}: {} bytes on {stream}",
+                    all.len()
+                );
             }
             host.kernel().release(token, Release::Close);
         }
@@ -108,10 +135,17 @@ pub(crate) fn data_and_hang_up_in_one_edge_are_read_to_the_end<R: Rig>() {
     let mut host = Host::<R>::new();
     // A read that fills its block exactly, one that does not, and none at all.
     for (slot, len) in [(0, 4096), (1, 8000), (2, 60_000), (3, 0)] {
-        let (token, pid) = host.start(slot, &format!("write stdout {len}; close stdout; sleep 20s"));
+        let (token, pid) = host.start(
+            slot,
+            &format!("write stdout {len}; close stdout; sleep 20s"),
+        );
         let stream = out_of(token, Stream::Stdout);
         let (bytes, _) = host.read_to_end(stream, 4096);
-        assert!(bytes == letters(Stream::Stdout, len), "{} of {len} bytes", bytes.len());
+        assert!(
+            bytes == letters(Stream::Stdout, len),
+            "{} of {len} bytes",
+            bytes.len()
+        );
         host.kernel().close(stream);
         assert!(host.rig.is_alive(pid));
         host.end(token);
@@ -134,7 +168,10 @@ pub(crate) fn a_read_that_is_not_hot_gets_the_next_notice<R: Rig>() {
                 match host.read(stream, 4096).0 {
                     Got::Data { n, hot } => {
                         total += n as u64;
-                        assert!(hot || n < 4096, "a full block says nothing about what is left");
+                        assert!(
+                            hot || n < 4096,
+                            "a full block says nothing about what is left"
+                        );
                         if !hot {
                             break;
                         }
@@ -160,18 +197,34 @@ pub(crate) fn a_stale_token_does_nothing<R: Rig>() {
     let mut plan = support::plan("read 1; write stdout 3; sleep 20s");
     plan.stdin = StdinPlan::Feed;
     let (new, born) = host.born(5, plan);
-    for what in [What::Output(Stream::Stdout), What::Output(Stream::Stderr), What::Stdin, What::Exit, What::Spawn, What::Member(0)] {
+    for what in [
+        What::Output(Stream::Stdout),
+        What::Output(Stream::Stderr),
+        What::Stdin,
+        What::Exit,
+        What::Spawn,
+        What::Member(0),
+    ] {
         host.kernel().close(old.with(what));
     }
     assert_eq!(host.read(out_of(old, Stream::Stdout), 4096).0, Got::Unasked);
-    assert!(!matches!(host.kernel().write(old.with(What::Stdin), b"x"), Wrote::Took(_)));
+    assert!(!matches!(
+        host.kernel().write(old.with(What::Stdin), b"x"),
+        Wrote::Took(_)
+    ));
     host.kernel().signal(old, Signal::KILL);
     host.kernel().signal_leader(old, Signal::KILL);
-    assert!(!matches!(host.kernel().collect(old, Keep::No), Collected::Ended(_)));
+    assert!(!matches!(
+        host.kernel().collect(old, Keep::No),
+        Collected::Ended(_)
+    ));
     assert_eq!(host.scan(&[old], &[old]).0, []);
     assert_eq!(host.kernel().release(old, Release::Close).pid, 0);
     // The new one has noticed nothing.
-    assert_eq!(host.kernel().write(new.with(What::Stdin), b"x"), Wrote::Took(1));
+    assert_eq!(
+        host.kernel().write(new.with(What::Stdin), b"x"),
+        Wrote::Took(1)
+    );
     host.wait_for(Notice::Readable(out_of(new, Stream::Stdout)));
     let end = host.kernel().now().after(LONG);
     let mut got = Vec::new();
@@ -195,7 +248,10 @@ pub(crate) fn a_closed_read_end_is_closed_for_the_writer_at_once<R: Rig>() {
         host.kernel().close(stream);
         host.kernel().close(stream);
         // Only now the child may write: a pipe that were still open would take the byte.
-        assert_eq!(host.kernel().write(token.with(What::Stdin), b"x"), Wrote::Took(1));
+        assert_eq!(
+            host.kernel().write(token.with(What::Stdin), b"x"),
+            Wrote::Took(1)
+        );
         let info = host.exit(token, Keep::No);
         assert_eq!(info.exit.signal, Some(Signal::PIPE));
         assert_eq!(host.read(stream, 4096).0, Got::Unasked);
@@ -206,16 +262,29 @@ pub(crate) fn a_closed_read_end_is_closed_for_the_writer_at_once<R: Rig>() {
 
 pub(crate) fn exits_behind_hot_streams_are_announced_by_the_next_look<R: Rig>() {
     let mut host = Host::<R>::new();
-    let noisy: Vec<_> = (0..100).map(|slot| host.start(slot, "loop { write stdout 64K }")).collect();
-    let mut quiet: HashMap<Token, u32> = (100..164).map(|slot| host.start(slot, "sleep 20ms; exit 0")).collect();
+    let noisy: Vec<_> = (0..100)
+        .map(|slot| host.start(slot, "loop { write stdout 64K }"))
+        .collect();
+    let mut quiet: HashMap<Token, u32> = (100..164)
+        .map(|slot| host.start(slot, "sleep 20ms; exit 0"))
+        .collect();
     let mut ready: Vec<Token> = Vec::new();
     let mut announced = HashSet::new();
     let end = host.kernel().now().after(LONG);
     let mut ended_before = HashSet::new();
     while !quiet.is_empty() && host.kernel().now() < end {
-        // Who has ended before this look has to be in it, or in what is left of it. In a storm the notice itself may be late.
-        let ended: HashSet<Token> = quiet.iter().filter(|(_, pid)| !host.rig.is_alive(**pid)).map(|(t, _)| *t).collect();
-        let notices = if ready.is_empty() { host.wait_until(end) } else { host.peek_all() };
+        // Who has ended before this look has to be in it, or in what is left of it. In a storm the
+        // notice itself may be late.
+        let ended: HashSet<Token> = quiet
+            .iter()
+            .filter(|(_, pid)| !host.rig.is_alive(**pid))
+            .map(|(t, _)| *t)
+            .collect();
+        let notices = if ready.is_empty() {
+            host.wait_until(end)
+        } else {
+            host.peek_all()
+        };
         let mut bytes_seen = false;
         for notice in notices {
             match notice {
@@ -236,11 +305,21 @@ pub(crate) fn exits_behind_hot_streams_are_announced_by_the_next_look<R: Rig>() 
             }
         }
         if !R::LATE {
-            let late: Vec<&Token> = ended_before.iter().filter(|t| !announced.contains(*t)).collect();
-            assert!(late.is_empty(), "{} ends that two looks did not show", late.len());
+            let late: Vec<&Token> = ended_before
+                .iter()
+                .filter(|t| !announced.contains(*t))
+                .collect();
+            assert!(
+                late.is_empty(),
+                "{} ends that two looks did not show",
+                late.len()
+            );
         }
         ended_before = ended;
-        for stream in ready.drain(..ready.len().min(limits::BATCH)).collect::<Vec<_>>() {
+        for stream in ready
+            .drain(..ready.len().min(limits::BATCH))
+            .collect::<Vec<_>>()
+        {
             if let (Got::Data { hot: true, .. }, _) = host.read(stream, limits::BLOCK) {
                 ready.push(stream);
             }
@@ -255,7 +334,9 @@ pub(crate) fn exits_behind_hot_streams_are_announced_by_the_next_look<R: Rig>() 
 
 pub(crate) fn more_notices_than_fit_are_given_by_the_next_waits<R: Rig>() {
     let mut host = Host::<R>::new();
-    let children: Vec<_> = (0..300).map(|slot| host.start(slot, "write stdout 1; write stderr 1; exit 0")).collect();
+    let children: Vec<_> = (0..300)
+        .map(|slot| host.start(slot, "write stdout 1; write stderr 1; exit 0"))
+        .collect();
     for (_, pid) in &children {
         host.pass_until("the child ends", |rig| !rig.is_alive(*pid));
     }
@@ -273,7 +354,8 @@ pub(crate) fn more_notices_than_fit_are_given_by_the_next_waits<R: Rig>() {
         for notice in notices {
             match notice {
                 Notice::Exit(of) => {
-                    let ended = host.kernel().collect(of.with(What::Spawn), Keep::No) != Collected::NotYet;
+                    let ended =
+                        host.kernel().collect(of.with(What::Spawn), Keep::No) != Collected::NotYet;
                     seen.extend(ended.then_some(of.bits()));
                 }
                 Notice::Outcome(of) | Notice::Readable(of) => {
@@ -301,7 +383,10 @@ pub(crate) fn a_wait_with_an_end_is_never_early<R: Rig>() {
             waits += 1;
         }
         // EINTR is a wait that ends early with nothing.
-        assert!(waits == 1 || R::IS_INTERRUPTED && waits < 50, "{waits} waits for {micros} us");
+        assert!(
+            waits == 1 || R::IS_INTERRUPTED && waits < 50,
+            "{waits} waits for {micros} us"
+        );
         assert!(host.kernel().now() < end.after(LONG));
     }
     let begin = host.kernel().now();
@@ -351,7 +436,9 @@ pub(crate) fn a_waker_wakes_once_or_more<R: Rig>() {
     let waker = host.kernel().waker();
     for _ in 0..3 {
         let waker = waker.clone();
-        std::thread::spawn(move || (0..10).for_each(|_| waker.wake())).join().expect("the thread ends");
+        std::thread::spawn(move || (0..10).for_each(|_| waker.wake()))
+            .join()
+            .expect("the thread ends");
         host.wait_for(Notice::Woken);
         host.peek_all();
         assert!(!host.peek_all().contains(&Notice::Woken));

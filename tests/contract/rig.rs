@@ -1,4 +1,5 @@
-//! What differs between the kernels under test: how one is made, and how a test reaches behind its back.
+//! What differs between the kernels under test: how one is made, and how a test reaches behind its
+//! back.
 
 use crate::support;
 use lastwords::kernel::Kernel;
@@ -6,10 +7,15 @@ use lastwords::kernel::plan::Plan;
 use lastwords::{CgroupOptions, Signal};
 use std::time::Duration;
 
-/// Runs a promise; on a real kernel in a process of its own. A child that another thread starts holds copies of all pipes until its
-/// exec: end of file and EPIPE would come late through no fault of the kernel's.
+/// Runs a promise; on a real kernel in a process of its own. A child that another thread starts
+/// holds copies of all pipes until its exec: end of file and EPIPE would come late through no fault
+/// of the kernel's.
 pub(crate) fn run<R: Rig>(name: &str, promise: fn()) {
-    if R::IS_REAL { support::alone(name, promise) } else { promise() }
+    if R::IS_REAL {
+        support::alone(name, promise)
+    } else {
+        promise()
+    }
 }
 
 /// A kernel, and the world it is in.
@@ -37,7 +43,8 @@ pub(crate) trait Rig: Sized {
     fn kill(&mut self, pid: u32, signal: Signal);
     /// Reaps a child of the host that has ended.
     fn steal(&mut self, pid: u32);
-    /// A process with this number that leads a group of its own and is nobody's business. `None` where that cannot be had.
+    /// A process with this number that leads a group of its own and is nobody's business. `None`
+    /// where that cannot be had.
     fn stranger(&mut self, pid: u32) -> Option<u32>;
     /// The next wait is given an exit notice for nothing, where that can be had.
     fn spurious_exit(&mut self);

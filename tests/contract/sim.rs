@@ -26,7 +26,11 @@ impl<const KIND: u8> Rig for SimRig<KIND> {
             options.exit_source = ExitSource::Sigchld;
         }
         if KIND & STORM != 0 {
-            options.unruly = Unruly { no_watch: 0, incomplete: 0, ..Unruly::storm() };
+            options.unruly = Unruly {
+                no_watch: 0,
+                incomplete: 0,
+                ..Unruly::storm()
+            };
         }
         SimRig(Sim::new(options))
     }
@@ -70,12 +74,36 @@ impl<const KIND: u8> Rig for SimRig<KIND> {
         }
         let plan = || support::plan("exit 0");
         vec![
-            ("no pipe", |r| fails(&mut r.0, Step::Pipe, libc::EMFILE), plan()),
-            ("no place in the poll set", |r| fails(&mut r.0, Step::Register, libc::ENOSPC), plan()),
-            ("no process", |r| fails(&mut r.0, Step::Clone, libc::EAGAIN), plan()),
-            ("not found", |r| fails(&mut r.0, Step::Find, libc::ENOENT), plan()),
-            ("no directory", |r| fails(&mut r.0, Step::Chdir, libc::ENOENT), plan()),
-            ("not executable", |r| fails(&mut r.0, Step::Exec, libc::EACCES), plan()),
+            (
+                "no pipe",
+                |r| fails(&mut r.0, Step::Pipe, libc::EMFILE),
+                plan(),
+            ),
+            (
+                "no place in the poll set",
+                |r| fails(&mut r.0, Step::Register, libc::ENOSPC),
+                plan(),
+            ),
+            (
+                "no process",
+                |r| fails(&mut r.0, Step::Clone, libc::EAGAIN),
+                plan(),
+            ),
+            (
+                "not found",
+                |r| fails(&mut r.0, Step::Find, libc::ENOENT),
+                plan(),
+            ),
+            (
+                "no directory",
+                |r| fails(&mut r.0, Step::Chdir, libc::ENOENT),
+                plan(),
+            ),
+            (
+                "not executable",
+                |r| fails(&mut r.0, Step::Exec, libc::EACCES),
+                plan(),
+            ),
             ("no program", |_| {}, Plan::new("".into())),
         ]
     }
@@ -83,11 +111,20 @@ impl<const KIND: u8> Rig for SimRig<KIND> {
     fn count(&mut self) -> String {
         let world = self.0.world();
         let pids: Vec<u32> = world.processes().map(|p| p.pid).collect();
-        format!("{} generations, processes {pids:?}, {} pipes", self.0.generations(), world.pipes().count())
+        format!(
+            "{} generations, processes {pids:?}, {} pipes",
+            self.0.generations(),
+            world.pipes().count()
+        )
     }
 
     fn named(&mut self, comm: &str) -> Vec<u32> {
-        self.0.world().processes().filter(|p| p.comm == comm && !p.is_zombie()).map(|p| p.pid).collect()
+        self.0
+            .world()
+            .processes()
+            .filter(|p| p.comm == comm && !p.is_zombie())
+            .map(|p| p.pid)
+            .collect()
     }
 
     fn cgroup_parent(&mut self) -> Option<CgroupOptions> {

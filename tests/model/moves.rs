@@ -82,7 +82,8 @@ pub(crate) fn moves(at: &Joined, config: &Config) -> Vec<Move> {
 
 fn notices(at: &Joined, list: &mut Vec<Move>) {
     let world = &at.world;
-    let waits_for_outcome = at.life.phases()[0] == "Spawning" || (at.life.state() == State::Unfinished && world.exec != Exec::Pending);
+    let waits_for_outcome = at.life.phases()[0] == "Spawning"
+        || (at.life.state() == State::Unfinished && world.exec != Exec::Pending);
     let told = |happening| crate::world::was_told(world, happening);
     let outcome_told = told(lastwords::lifecycle::Happening::Started)
         || at.life.phases()[0] == "Failing"
@@ -115,7 +116,13 @@ fn notices(at: &Joined, list: &mut Vec<Move>) {
             list.push(Move::MemberGone(i));
         }
     }
-    if world.holders && at.life.drain_report().is_some_and(|report| report.ended_by.is_some()) && !holders_told(world) {
+    if world.holders
+        && at
+            .life
+            .drain_report()
+            .is_some_and(|report| report.ended_by.is_some())
+        && !holders_told(world)
+    {
         list.push(Move::Holders);
     }
     if world.scan {
@@ -125,11 +132,18 @@ fn notices(at: &Joined, list: &mut Vec<Move>) {
         list.push(Move::Sweep(next));
     }
     // What is announced is served before any timer.
-    let announced = exit_waits || world.mems.iter().flatten().any(|m| m.gone) || (waits_for_outcome && world.exec != Exec::Pending);
+    let announced = exit_waits
+        || world.mems.iter().flatten().any(|m| m.gone)
+        || (waits_for_outcome && world.exec != Exec::Pending);
     if !announced {
-        for timer in Timer::ALL.into_iter().filter(|timer| world.armed & (1 << *timer as u8) != 0) {
+        for timer in Timer::ALL
+            .into_iter()
+            .filter(|timer| world.armed & (1 << *timer as u8) != 0)
+        {
             match timer {
-                Timer::DrainIdle | Timer::DrainLimit => list.extend([Move::Due(timer, false), Move::Due(timer, true)]),
+                Timer::DrainIdle | Timer::DrainLimit => {
+                    list.extend([Move::Due(timer, false), Move::Due(timer, true)])
+                }
                 _ => list.push(Move::Due(timer, false)),
             }
         }
@@ -137,7 +151,9 @@ fn notices(at: &Joined, list: &mut Vec<Move>) {
 }
 
 fn holders_told(world: &World) -> bool {
-    [false, true].into_iter().any(|warn| crate::world::was_told(world, lastwords::lifecycle::Happening::Drained { warn }))
+    [false, true].into_iter().any(|warn| {
+        crate::world::was_told(world, lastwords::lifecycle::Happening::Drained { warn })
+    })
 }
 
 fn leader_moves(world: &World, config: &Config, list: &mut Vec<Move>) {
@@ -154,7 +170,10 @@ fn leader_moves(world: &World, config: &Config, list: &mut Vec<Move>) {
     for stream in Stream::ALL {
         if world.leader_holds & bit(stream) != 0 {
             list.push(Move::LeaderCloses(stream));
-            if world.used.writes < config.writes && world.data & bit(stream) == 0 && world.reader & bit(stream) != 0 {
+            if world.used.writes < config.writes
+                && world.data & bit(stream) == 0
+                && world.reader & bit(stream) != 0
+            {
                 list.push(Move::LeaderWrites(stream));
             }
         }
@@ -165,9 +184,17 @@ fn leader_moves(world: &World, config: &Config, list: &mut Vec<Move>) {
             holds.push(0);
         }
         for holds in holds {
-            list.extend(config.kinds.iter().map(|kind| Move::LeaderForks { holds, kind: *kind, inside: true }));
+            list.extend(config.kinds.iter().map(|kind| Move::LeaderForks {
+                holds,
+                kind: *kind,
+                inside: true,
+            }));
             if holds != 0 {
-                list.push(Move::LeaderForks { holds, kind: Kind::Obeys, inside: false });
+                list.push(Move::LeaderForks {
+                    holds,
+                    kind: Kind::Obeys,
+                    inside: false,
+                });
             }
         }
     }
@@ -175,12 +202,17 @@ fn leader_moves(world: &World, config: &Config, list: &mut Vec<Move>) {
 
 fn member_moves(world: &World, config: &Config, list: &mut Vec<Move>) {
     for (i, mem) in (0_u8..).zip(&world.mems) {
-        let Some(mem) = mem.filter(|m| m.alive) else { continue };
+        let Some(mem) = mem.filter(|m| m.alive) else {
+            continue;
+        };
         if mem.kind != Kind::Stuck {
             list.push(Move::MemberEnds(i));
         }
         for stream in Stream::ALL {
-            if mem.holds & bit(stream) != 0 && world.used.writes < config.writes && world.data & bit(stream) == 0 {
+            if mem.holds & bit(stream) != 0
+                && world.used.writes < config.writes
+                && world.data & bit(stream) == 0
+            {
                 list.push(Move::MemberWrites(i, stream));
             }
         }
@@ -199,7 +231,10 @@ fn host_moves(at: &Joined, config: &Config, list: &mut Vec<Move>) {
         }
     }
     for stream in Stream::ALL {
-        if at.life.is_open(stream) && world.paused & bit(stream) == 0 && world.used.pauses < config.pauses {
+        if at.life.is_open(stream)
+            && world.paused & bit(stream) == 0
+            && world.used.pauses < config.pauses
+        {
             list.push(Move::Pause(stream));
         }
     }
@@ -224,7 +259,9 @@ pub(crate) fn play(turn: &mut Turn<'_>, step: Move) {
         }
         Move::Eof(stream) => turn.feed(zero, Input::Ended(stream, StreamEnd::Eof)),
         Move::MemberGone(i) => {
-            with(&mut turn.at.world, i, |mem| (mem.gone, mem.watched) = (false, false));
+            with(&mut turn.at.world, i, |mem| {
+                (mem.gone, mem.watched) = (false, false)
+            });
             turn.feed(zero, Input::MemberGone);
         }
         Move::Holders => turn.feed(zero, Input::Holders(&[], true)),
@@ -246,7 +283,11 @@ pub(crate) fn play(turn: &mut Turn<'_>, step: Move) {
         Move::LeaderExits => turn.at.world.leader_ends(),
         Move::LeaderCloses(stream) => turn.at.world.leader_holds &= !bit(stream),
         Move::LeaderWrites(stream) => write(&mut turn.at.world, stream),
-        Move::LeaderForks { holds, kind, inside } => fork(&mut turn.at.world, holds, kind, inside),
+        Move::LeaderForks {
+            holds,
+            kind,
+            inside,
+        } => fork(&mut turn.at.world, holds, kind, inside),
         Move::MemberEnds(i) => with(&mut turn.at.world, i, World::member_ends),
         Move::MemberWrites(i, stream) => {
             if turn.at.world.reader & bit(stream) != 0 {
@@ -260,7 +301,12 @@ pub(crate) fn play(turn: &mut Turn<'_>, step: Move) {
                 fork(&mut turn.at.world, mem.holds, mem.kind, true);
             }
         }
-        Move::Stop | Move::Kill | Move::Abandon | Move::Pause(_) | Move::StdinDone | Move::Detach => host(turn, step),
+        Move::Stop
+        | Move::Kill
+        | Move::Abandon
+        | Move::Pause(_)
+        | Move::StdinDone
+        | Move::Detach => host(turn, step),
     }
 }
 
@@ -297,10 +343,16 @@ fn host(turn: &mut Turn<'_>, step: Move) {
     }
 }
 
-/// All happens at time zero, but for the two bounds of the drain, which look at the clock: on time, a byte that came since
-/// the idle bound was armed is newer; late, it has been idle since.
+/// All happens at time zero, but for the two bounds of the drain, which look at the clock: on time,
+/// a byte that came since the idle bound was armed is newer; late, it has been idle since.
 fn due(turn: &mut Turn<'_>, timer: Timer, late: bool) {
-    let idle = turn.config.policy.drain.idle.duration().map_or(Ns::ZERO, Ns::from);
+    let idle = turn
+        .config
+        .policy
+        .drain
+        .idle
+        .duration()
+        .map_or(Ns::ZERO, Ns::from);
     let now = match timer {
         Timer::DrainIdle if turn.at.world.fresh && !late => Ns(idle.0.saturating_sub(1)),
         Timer::DrainIdle => idle,
@@ -324,7 +376,14 @@ fn write(world: &mut World, stream: Stream) {
 fn fork(world: &mut World, holds: u8, kind: Kind, inside: bool) {
     world.used.forks += 1;
     if let Some(place) = world.mems.iter_mut().find(|place| place.is_none()) {
-        *place = Some(Mem { holds, kind, inside, alive: true, watched: false, gone: false });
+        *place = Some(Mem {
+            holds,
+            kind,
+            inside,
+            alive: true,
+            watched: false,
+            gone: false,
+        });
     }
 }
 
@@ -334,7 +393,17 @@ fn sigpipe(turn: &mut Turn<'_>, i: u8) {
     turn.at.world.used.sigpipes += 1;
     with(&mut turn.at.world, i, World::member_ends);
     let settling = matches!(turn.at.life.phases()[3], "Grace" | "Listing" | "Waiting");
-    if settling && turn.at.life.stopping() == Ladder::Idle && turn.at.world.mems.iter().flatten().any(|m| m.inside && !m.alive) {
-        turn.problems.push("12 work that is waited for is killed by SIGPIPE");
+    if settling
+        && turn.at.life.stopping() == Ladder::Idle
+        && turn
+            .at
+            .world
+            .mems
+            .iter()
+            .flatten()
+            .any(|m| m.inside && !m.alive)
+    {
+        turn.problems
+            .push("12 work that is waited for is killed by SIGPIPE");
     }
 }

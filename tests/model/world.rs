@@ -1,4 +1,5 @@
-//! A small world around one life: a leader, up to two members, two pipes, and a kernel that answers.
+//! A small world around one life: a leader, up to two members, two pipes, and a kernel that
+//! answers.
 
 use lastwords::kernel::{ExitInfo, Keep, Member, Probe, Release, Signalled};
 use lastwords::lifecycle::policy::Policy;
@@ -83,7 +84,8 @@ pub(crate) struct Config {
 pub(crate) struct World {
     pub(crate) exec: Exec,
     pub(crate) leader: bool,
-    /// Streams the leader holds, have unread bytes, are open on our side, are not read for now: a bit each.
+    /// Streams the leader holds, have unread bytes, are open on our side, are not read for now: a
+    /// bit each.
     pub(crate) leader_holds: u8,
     pub(crate) data: u8,
     pub(crate) reader: u8,
@@ -136,7 +138,9 @@ const TOLD: [Happening; 8] = [
 ];
 
 fn told(happening: Happening) -> u8 {
-    TOLD.iter().position(|other| *other == happening).map_or(0, |place| 1 << place)
+    TOLD.iter()
+        .position(|other| *other == happening)
+        .map_or(0, |place| 1 << place)
 }
 
 /// Whether this was told.
@@ -174,7 +178,11 @@ impl World {
 
     /// Nobody has its write end open any more.
     pub(crate) fn is_eof(&self, stream: Stream) -> bool {
-        let held = self.mems.iter().flatten().any(|m| m.alive && m.holds & bit(stream) != 0);
+        let held = self
+            .mems
+            .iter()
+            .flatten()
+            .any(|m| m.alive && m.holds & bit(stream) != 0);
         self.leader_holds & bit(stream) == 0 && !held
     }
 
@@ -195,8 +203,17 @@ impl World {
 
     fn members(&self) -> Vec<Member> {
         let leader = self.leader.then_some(100);
-        let inside = (0_u32..).zip(&self.mems).filter(|(_, m)| m.is_some_and(|m| m.inside && m.alive)).map(|(i, _)| i);
-        inside.chain(leader).map(|pid| Member { who: Survivor::new(pid, String::new(), 'S', Duration::ZERO), start: 0 }).collect()
+        let inside = (0_u32..)
+            .zip(&self.mems)
+            .filter(|(_, m)| m.is_some_and(|m| m.inside && m.alive))
+            .map(|(i, _)| i);
+        inside
+            .chain(leader)
+            .map(|pid| Member {
+                who: Survivor::new(pid, String::new(), 'S', Duration::ZERO),
+                start: 0,
+            })
+            .collect()
     }
 }
 
@@ -223,7 +240,8 @@ impl Joined {
     /// Background work is settled, and no stop is in progress.
     pub(crate) fn is_settled(&self) -> bool {
         let [_, _, stop, settle] = self.life.phases();
-        self.life.is_closed() || (matches!(settle, "Over" | "Off") && matches!(stop, "Idle" | "Over"))
+        self.life.is_closed()
+            || (matches!(settle, "Over" | "Off") && matches!(stop, "Idle" | "Over"))
     }
 }
 
@@ -232,14 +250,21 @@ pub(crate) struct Turn<'c> {
     pub(crate) at: Joined,
     pub(crate) config: &'c Config,
     pub(crate) problems: Vec<&'static str>,
-    /// Names of the states, before and after each input, for each of the four machines that changed.
+    /// Names of the states, before and after each input, for each of the four machines that
+    /// changed.
     pub(crate) edges: Vec<(usize, &'static str, &'static str)>,
     answers: VecDeque<Answer>,
 }
 
 impl<'c> Turn<'c> {
     pub(crate) fn new(at: Joined, config: &'c Config) -> Turn<'c> {
-        Turn { at, config, problems: Vec::new(), edges: Vec::new(), answers: VecDeque::new() }
+        Turn {
+            at,
+            config,
+            problems: Vec::new(),
+            edges: Vec::new(),
+            answers: VecDeque::new(),
+        }
     }
 
     fn bad(&mut self, holds: bool, problem: &'static str) {
@@ -284,18 +309,29 @@ impl<'c> Turn<'c> {
         let was_idle = self.at.life.stopping() == Ladder::Idle;
         if let Input::Bytes(stream, _) = input {
             self.at.world.fresh = true;
-            self.bad(self.at.life.is_open(stream), "bytes are given to a stream that is not open");
+            self.bad(
+                self.at.life.is_open(stream),
+                "bytes are given to a stream that is not open",
+            );
         }
         if let Input::Due(timer) = input {
             self.at.world.armed &= !(1 << timer as u8);
         }
         if let Input::Exit(_) = input {
             let keep = self.at.life.keep() == Keep::Zombie;
-            self.at.world.collected = if keep { Collected::Kept } else { Collected::Reaped };
+            self.at.world.collected = if keep {
+                Collected::Kept
+            } else {
+                Collected::Reaped
+            };
         }
         let effects = self.at.life.handle(now, input);
         let after = self.at.life.phases();
-        self.edges.extend((0..4).filter(|i| before[*i] != after[*i]).map(|i| (i, before[i], after[i])));
+        self.edges.extend(
+            (0..4)
+                .filter(|i| before[*i] != after[*i])
+                .map(|i| (i, before[i], after[i])),
+        );
         if was_idle && self.at.life.stopping() != Ladder::Idle && !self.at.life.exit_seen() {
             self.at.world.stopped = self.at.life.stop_report().map(|report| report.reason);
         }
@@ -306,7 +342,10 @@ impl<'c> Turn<'c> {
         self.check_verdict(before[0], after[0]);
         self.check_settled(before[3], after[3]);
         self.check_ladder(before[2], after[2]);
-        self.bad(self.at.life.impossible() == 0, "something came that cannot come");
+        self.bad(
+            self.at.life.impossible() == 0,
+            "something came that cannot come",
+        );
     }
 
     fn carry_out(&mut self, effect: Effect) {
@@ -317,7 +356,10 @@ impl<'c> Turn<'c> {
             Effect::Mark => {
                 self.at.world.marks += 1;
                 self.bad(self.at.world.marks == 1, "the last words are marked twice");
-                self.bad(self.at.life.exit_seen(), "the last words are marked before the exit");
+                self.bad(
+                    self.at.life.exit_seen(),
+                    "the last words are marked before the exit",
+                );
             }
             Effect::Probe => self.probe(),
             Effect::Scan => {
@@ -348,11 +390,17 @@ impl<'c> Turn<'c> {
             }
             Effect::Cancel(timer) => {
                 let mask = 1 << timer as u8;
-                self.bad(self.at.world.armed & mask != 0, "a timer is cancelled that is not armed");
+                self.bad(
+                    self.at.world.armed & mask != 0,
+                    "a timer is cancelled that is not armed",
+                );
                 self.at.world.armed &= !mask;
             }
             Effect::Reap => {
-                self.bad(self.at.world.collected == Collected::Kept, "a leader is reaped that was not kept");
+                self.bad(
+                    self.at.world.collected == Collected::Kept,
+                    "a leader is reaped that was not kept",
+                );
                 self.at.world.collected = Collected::Reaped;
             }
             Effect::Release(how) => self.release(how),
@@ -406,24 +454,40 @@ impl<'c> Turn<'c> {
     }
 
     fn probe(&mut self) {
-        self.bad(self.at.world.collected != Collected::Not, "the group is asked about before the exit");
-        let zombie = self.config.zombies && self.at.world.mems.iter().flatten().any(|m| m.inside && !m.alive);
+        self.bad(
+            self.at.world.collected != Collected::Not,
+            "the group is asked about before the exit",
+        );
+        let zombie = self.config.zombies
+            && self
+                .at
+                .world
+                .mems
+                .iter()
+                .flatten()
+                .any(|m| m.inside && !m.alive);
         let is_empty = self.at.world.insiders().next().is_none();
-        let answer = if self.at.world.collected == Collected::Kept || (self.config.marked && is_empty) {
-            Probe::Cannot
-        } else if zombie || self.at.world.insiders().next().is_some() {
-            Probe::Alive
-        } else {
-            Probe::Empty
-        };
+        let answer =
+            if self.at.world.collected == Collected::Kept || (self.config.marked && is_empty) {
+                Probe::Cannot
+            } else if zombie || self.at.world.insiders().next().is_some() {
+                Probe::Alive
+            } else {
+                Probe::Empty
+            };
         self.answers.push_back(Answer::Probed(answer));
     }
 
     /// The scan that is under way answers.
     pub(crate) fn scan_answers(&mut self) {
         self.at.world.scan = false;
-        let list = if self.config.hidden { Vec::new() } else { self.at.world.members() };
-        self.answers.push_back(Answer::Members(list, !self.config.hidden));
+        let list = if self.config.hidden {
+            Vec::new()
+        } else {
+            self.at.world.members()
+        };
+        self.answers
+            .push_back(Answer::Members(list, !self.config.hidden));
     }
 
     /// Feeds what is queued.
@@ -455,7 +519,8 @@ impl<'c> Turn<'c> {
 
     fn signal(&mut self, signal: Signal) {
         let world = &mut self.at.world;
-        let pinned = self.config.group_signal || !matches!(world.collected, Collected::Reaped | Collected::HandedOver);
+        let pinned = self.config.group_signal
+            || !matches!(world.collected, Collected::Reaped | Collected::HandedOver);
         let reaches = |m: &Mem| m.inside && m.alive && (pinned || m.watched);
         if !pinned && !world.mems.iter().flatten().any(|m| m.watched) {
             self.answers.push_back(Answer::Signalled(Signalled::NoWay));
@@ -465,7 +530,12 @@ impl<'c> Turn<'c> {
         let somebody = world.leader || zombie || world.mems.iter().flatten().any(reaches);
         let denied = |kind: Kind| kind == Kind::Denies;
         let all_denied = (!world.leader || denied(self.config.leader))
-            && world.mems.iter().flatten().filter(|m| reaches(m)).all(|m| denied(m.kind))
+            && world
+                .mems
+                .iter()
+                .flatten()
+                .filter(|m| reaches(m))
+                .all(|m| denied(m.kind))
             && !zombie;
         let answer = match (somebody, all_denied) {
             (false, _) => Signalled::Empty,
@@ -482,7 +552,12 @@ impl<'c> Turn<'c> {
             Kind::IgnoresTerm => signal == Signal::KILL,
             Kind::Stuck | Kind::Denies => false,
         };
-        for mem in world.mems.iter_mut().flatten().filter(|m| m.inside && m.alive && (pinned || m.watched)) {
+        for mem in world
+            .mems
+            .iter_mut()
+            .flatten()
+            .filter(|m| m.inside && m.alive && (pinned || m.watched))
+        {
             if obeys(mem.kind) {
                 World::member_ends(mem);
             }
@@ -506,12 +581,18 @@ impl<'c> Turn<'c> {
         self.at.world.released = true;
         match how {
             Release::Close => {
-                self.bad(self.at.world.collected == Collected::Reaped, "released before the leader is reaped");
+                self.bad(
+                    self.at.world.collected == Collected::Reaped,
+                    "released before the leader is reaped",
+                );
                 self.bad(self.at.world.reader == 0, "released with an open stream");
             }
             Release::Linger if self.at.life.exit_seen() => {
                 self.bad(self.at.world.reader != 0, "lingers for nothing");
-                self.bad(self.at.world.collected == Collected::Reaped, "lingers with a leader that is not reaped");
+                self.bad(
+                    self.at.world.collected == Collected::Reaped,
+                    "lingers with a leader that is not reaped",
+                );
             }
             Release::Linger => self.at.world.collected = Collected::Lingers,
             Release::HandOver => self.at.world.collected = Collected::HandedOver,
@@ -522,11 +603,18 @@ impl<'c> Turn<'c> {
         let mask = told(happening);
         // BackgroundWait may come before the verdict or after it.
         let waits = told(Happening::BackgroundWait);
-        let before = if happening == Happening::BackgroundWait { self.at.world.told & waits } else { self.at.world.told & !waits };
+        let before = if happening == Happening::BackgroundWait {
+            self.at.world.told & waits
+        } else {
+            self.at.world.told & !waits
+        };
         self.bad(before < mask, "told twice, or out of order");
         self.at.world.told |= mask;
         if happening == Happening::BackgroundWait {
-            self.bad(was_told(&self.at.world, Happening::Exited), "background work is told of before the exit");
+            self.bad(
+                was_told(&self.at.world, Happening::Exited),
+                "background work is told of before the exit",
+            );
         }
     }
 
@@ -537,7 +625,9 @@ impl<'c> Turn<'c> {
             return;
         }
         let world = self.at.world;
-        let open = Stream::ALL.into_iter().any(|stream| self.at.life.is_open(stream));
+        let open = Stream::ALL
+            .into_iter()
+            .any(|stream| self.at.life.is_open(stream));
         let report = self.at.life.drain_report();
         if after == "Drained" {
             self.bad(!open, "2 Drained with an open stream");
@@ -547,12 +637,28 @@ impl<'c> Turn<'c> {
             let ended_by = report.and_then(|report| report.ended_by);
             let policy = self.config.policy.drain;
             self.bad(open, "2 DrainTimedOut with every stream ended");
-            self.bad(data & reader == 0 || self.config.slow, "3 a verdict with unread bytes");
-            self.bad(ended_by != Some(EndedBy::Idle) || !bytes || policy.idle.is_zero(), "2 idle, though bytes had just come");
-            let deadline = self.at.life.stop_report().is_some_and(|report| report.reason == StopReason::Timeout);
+            self.bad(
+                data & reader == 0 || self.config.slow,
+                "3 a verdict with unread bytes",
+            );
+            self.bad(
+                ended_by != Some(EndedBy::Idle) || !bytes || policy.idle.is_zero(),
+                "2 idle, though bytes had just come",
+            );
+            let deadline = self
+                .at
+                .life
+                .stop_report()
+                .is_some_and(|report| report.reason == StopReason::Timeout);
             let cut = matches!(ended_by, Some(EndedBy::Stop | EndedBy::Deadline));
-            self.bad(!cut || self.at.life.stopping() != Ladder::Idle, "2 cut without a stop");
-            self.bad(!cut || (ended_by == Some(EndedBy::Deadline)) == deadline, "2 the wrong reason is named");
+            self.bad(
+                !cut || self.at.life.stopping() != Ladder::Idle,
+                "2 cut without a stop",
+            );
+            self.bad(
+                !cut || (ended_by == Some(EndedBy::Deadline)) == deadline,
+                "2 the wrong reason is named",
+            );
         }
     }
 
@@ -560,10 +666,14 @@ impl<'c> Turn<'c> {
         if before == after || !(after == "Over" || after == "Off") {
             return;
         }
-        let Some(settled) = self.at.life.settled(Ns::MAX, ContainedBy::Group) else { return };
+        let Some(settled) = self.at.life.settled(Ns::MAX, ContainedBy::Group) else {
+            return;
+        };
         let alive = self.at.world.insiders().next().is_some();
         match settled.state {
-            SettledAs::None | SettledAs::Finished => self.bad(!alive, "8 complete though the group is not empty"),
+            SettledAs::None | SettledAs::Finished => {
+                self.bad(!alive, "8 complete though the group is not empty")
+            }
             SettledAs::Terminated => {
                 self.bad(!alive, "8 terminated though somebody is left");
                 self.bad(self.at.world.met, "8 terminated without a signal");
@@ -571,16 +681,32 @@ impl<'c> Turn<'c> {
             _ => {}
         }
         let detached = self.at.life.state() == State::Gone;
-        self.bad(settled.state != SettledAs::Kept || self.config.policy.background.keep_orphans || detached, "8 kept unasked");
+        self.bad(
+            settled.state != SettledAs::Kept
+                || self.config.policy.background.keep_orphans
+                || detached,
+            "8 kept unasked",
+        );
     }
 
-    /// A ladder that is over leaves nobody whom SIGKILL would have ended, if nothing hides or protects him.
+    /// A ladder that is over leaves nobody whom SIGKILL would have ended, if nothing hides or
+    /// protects him.
     fn check_ladder(&mut self, before: &str, after: &str) {
         let ended = before != after && after == "Over";
         // A leader that cannot die cannot fork either: this world is not so strict.
-        let exempt = self.config.slow || self.config.unwatchable || self.config.hidden || self.config.leader == Kind::Stuck;
-        let left = self.at.world.insiders().any(|m| matches!(m.kind, Kind::Obeys | Kind::IgnoresTerm));
-        self.bad(!ended || exempt || !left, "the ladder is over, and somebody is left who would have obeyed");
+        let exempt = self.config.slow
+            || self.config.unwatchable
+            || self.config.hidden
+            || self.config.leader == Kind::Stuck;
+        let left = self
+            .at
+            .world
+            .insiders()
+            .any(|m| matches!(m.kind, Kind::Obeys | Kind::IgnoresTerm));
+        self.bad(
+            !ended || exempt || !left,
+            "the ladder is over, and somebody is left who would have obeyed",
+        );
     }
 
     /// What must hold whenever nothing is left to answer.
@@ -588,53 +714,110 @@ impl<'c> Turn<'c> {
         let closed = self.at.life.is_closed();
         for timer in Timer::ALL {
             let armed = self.at.world.armed & (1 << timer as u8) != 0;
-            self.bad(!armed || self.at.life.wants_timer(timer), "7 a timer is armed outside the state that owns it");
+            self.bad(
+                !armed || self.at.life.wants_timer(timer),
+                "7 a timer is armed outside the state that owns it",
+            );
         }
         if closed && !before.life.is_closed() {
             self.check_closed();
         }
         self.bad(closed || !self.at.world.released, "released before the end");
         let empty = self.at.life.phases()[1] == "Empty";
-        self.bad(!(empty && self.at.world.mems.iter().flatten().any(|m| m.watched)), "an empty group is watched");
+        self.bad(
+            !(empty && self.at.world.mems.iter().flatten().any(|m| m.watched)),
+            "an empty group is watched",
+        );
         let (was, is) = (&before.world, self.at.world);
         if !self.config.slow && before.life.phases()[0] == "Running" && self.at.life.exit_seen() {
-            let all = Stream::ALL.into_iter().all(|stream| !before.life.is_open(stream) || was.is_eof(stream));
-            self.bad(!all || self.at.life.state() == State::Drained, "3a end of file was there at the exit, and yet no verdict");
+            let all = Stream::ALL
+                .into_iter()
+                .all(|stream| !before.life.is_open(stream) || was.is_eof(stream));
+            self.bad(
+                !all || self.at.life.state() == State::Drained,
+                "3a end of file was there at the exit, and yet no verdict",
+            );
         }
-        let settling = matches!(self.at.life.phases()[3], "Grace" | "Listing" | "Waiting" | "Ending");
-        let lost = Stream::ALL.into_iter().any(|s| is.insiders().any(|m| m.holds & bit(s) != 0) && is.reader & bit(s) == 0);
-        self.bad(!(settling && lost), "12 a reader is closed while its writer is waited for");
+        let settling = matches!(
+            self.at.life.phases()[3],
+            "Grace" | "Listing" | "Waiting" | "Ending"
+        );
+        let lost = Stream::ALL
+            .into_iter()
+            .any(|s| is.insiders().any(|m| m.holds & bit(s) != 0) && is.reader & bit(s) == 0);
+        self.bad(
+            !(settling && lost),
+            "12 a reader is closed while its writer is waited for",
+        );
     }
 
     fn check_closed(&mut self) {
         let world = self.at.world;
         self.bad(world.armed == 0, "5 a timer is armed after the end");
-        self.bad(world.collected != Collected::Not && world.collected != Collected::Kept, "5 the leader is not collected at the end");
+        self.bad(
+            world.collected != Collected::Not && world.collected != Collected::Kept,
+            "5 the leader is not collected at the end",
+        );
         self.bad(world.released, "5 not released at the end");
-        self.bad(!world.mems.iter().flatten().any(|m| m.watched), "5 a member is watched after the end");
+        self.bad(
+            !world.mems.iter().flatten().any(|m| m.watched),
+            "5 a member is watched after the end",
+        );
         let state = self.at.life.state();
         if state == State::Gone {
             return;
         }
         self.bad(!world.stdin, "5 stdin is open at the end");
-        self.bad(matches!(self.at.life.stopping(), Ladder::Idle | Ladder::Over), "5 closed while a stop is in progress");
-        let drained = [false, true].map(|warn| u8::from(was_told(&world, Happening::Drained { warn }))).iter().sum::<u8>();
+        self.bad(
+            matches!(self.at.life.stopping(), Ladder::Idle | Ladder::Over),
+            "5 closed while a stop is in progress",
+        );
+        let drained = [false, true]
+            .map(|warn| u8::from(was_told(&world, Happening::Drained { warn })))
+            .iter()
+            .sum::<u8>();
         let one = u8::from(matches!(state, State::Drained | State::DrainTimedOut));
         self.bad(drained == one, "1 not exactly one verdict");
-        self.bad(self.at.life.exit_seen() || state == State::Unfinished, "1 closed without an exit");
+        self.bad(
+            self.at.life.exit_seen() || state == State::Unfinished,
+            "1 closed without an exit",
+        );
         let report = self.at.life.drain_report();
-        let bounds = report.as_ref().is_some_and(|r| matches!(r.ended_by, Some(EndedBy::Idle | EndedBy::Limit)));
-        self.bad(was_told(&world, Happening::Drained { warn: true }) == bounds, "6 warned wrongly");
-        let unfinished = report.as_ref().is_some_and(|r| r.verdict == Verdict::Unfinished);
-        self.bad(!unfinished || state == State::Unfinished, "1 unfinished with an exit");
+        let bounds = report
+            .as_ref()
+            .is_some_and(|r| matches!(r.ended_by, Some(EndedBy::Idle | EndedBy::Limit)));
+        self.bad(
+            was_told(&world, Happening::Drained { warn: true }) == bounds,
+            "6 warned wrongly",
+        );
+        let unfinished = report
+            .as_ref()
+            .is_some_and(|r| r.verdict == Verdict::Unfinished);
+        self.bad(
+            !unfinished || state == State::Unfinished,
+            "1 unfinished with an exit",
+        );
         self.check_outcome();
-        let settled = self.at.life.settled(Ns::MAX, ContainedBy::Group).map(|settled| settled.state);
-        self.bad(was_told(&world, Happening::Settled) == settled.is_some(), "settled is not told");
+        let settled = self
+            .at
+            .life
+            .settled(Ns::MAX, ContainedBy::Group)
+            .map(|settled| settled.state);
+        self.bad(
+            was_told(&world, Happening::Settled) == settled.is_some(),
+            "settled is not told",
+        );
         if matches!(settled, Some(SettledAs::Kept | SettledAs::Reported)) {
-            let lost = Stream::ALL.into_iter().any(|s| world.insiders().any(|m| m.holds & bit(s) != 0) && world.reader & bit(s) == 0);
+            let lost = Stream::ALL.into_iter().any(|s| {
+                world.insiders().any(|m| m.holds & bit(s) != 0) && world.reader & bit(s) == 0
+            });
             self.bad(!lost, "12 work is left running, and its pipe is closed");
-            let held = Stream::ALL.into_iter().filter(|s| world.reader & bit(*s) != 0);
-            let ok = held.clone().all(|stream| self.at.life.stream_end(stream) == Some(StreamEnd::Held));
+            let held = Stream::ALL
+                .into_iter()
+                .filter(|s| world.reader & bit(*s) != 0);
+            let ok = held
+                .clone()
+                .all(|stream| self.at.life.stream_end(stream) == Some(StreamEnd::Held));
             self.bad(ok, "12 a stream is held and not said to be");
         } else {
             self.bad(world.reader == 0, "5 a stream is open at the end");
@@ -657,5 +840,8 @@ impl<'c> Turn<'c> {
 
 /// The exit of every leader of this world: what matters is what was asked before it.
 pub(crate) fn exit() -> ExitInfo {
-    ExitInfo { exit: Exit::with_code(0, StatusSource::Waitid), usage: None }
+    ExitInfo {
+        exit: Exit::with_code(0, StatusSource::Waitid),
+        usage: None,
+    }
 }

@@ -6,8 +6,8 @@ use lastwords::kernel::sim::{Fault, Script, Sim, SimEnd, SimOptions};
 use lastwords::time::Ns;
 use lastwords::words::ExitSource;
 use lastwords::{
-    BackgroundPolicy, Command, Containment, DrainPolicy, Exit, Generation, Reactor, Signal, StatusSource, StopPolicy, Stopping, Stream,
-    Wait,
+    BackgroundPolicy, Command, Containment, DrainPolicy, Exit, Generation, Reactor, Signal,
+    StatusSource, StopPolicy, Stopping, Stream, Wait,
 };
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -102,7 +102,13 @@ pub(crate) struct Cast {
 
 impl Cast {
     pub(crate) fn new(leader: Leader, other: Other, moves: &[Move]) -> Cast {
-        Cast { leader, other, moves: moves.to_vec(), rules: Vec::new(), contain: Containment::Group }
+        Cast {
+            leader,
+            other,
+            moves: moves.to_vec(),
+            rules: Vec::new(),
+            contain: Containment::Group,
+        }
     }
 
     pub(crate) fn rules(mut self, rules: &[(Move, Move)]) -> Cast {
@@ -123,15 +129,24 @@ impl Cast {
             Other::WorksInTheBackground => "fork { close stdout; close stderr; sleep forever }; ",
             Other::Escapes => "fork { setsid; sleep forever }; ",
             Other::EscapesAndIsDeaf => "fork { setsid; ignore TERM; sleep forever }; ",
-            Other::EscapesAndWorks => "fork { setsid; close stdout; close stderr; sleep forever }; ",
+            Other::EscapesAndWorks => {
+                "fork { setsid; close stdout; close stderr; sleep forever }; "
+            }
         };
-        let rest = if self.leader == Leader::IsUnkillable { "unkillable; " } else { "" };
+        let rest = if self.leader == Leader::IsUnkillable {
+            "unkillable; "
+        } else {
+            ""
+        };
         format!("on USR1 {{ close stdout; close stderr }}; {other}{rest}sleep forever")
     }
 }
 
 fn policies(command: &mut Command) {
-    let background = BackgroundPolicy::default().grace(BACKGROUND_GRACE).wait(Wait::For(WAIT)).terminate_grace(GRACE);
+    let background = BackgroundPolicy::default()
+        .grace(BACKGROUND_GRACE)
+        .wait(Wait::For(WAIT))
+        .terminate_grace(GRACE);
     command
         .drain(DrainPolicy::default().idle(IDLE).limit(LIMIT))
         .stop(StopPolicy::default().grace(GRACE).stuck_after(STUCK))
@@ -152,10 +167,14 @@ pub(crate) struct Run<'a> {
     told: String,
 }
 
-/// Plays one order; the edges that were walked. `joined`: bit N puts happening N into the turn of the next one. `old`: a kernel without
-/// the group flag and without pidfds to wait on.
+/// Plays one order; the edges that were walked. `joined`: bit N puts happening N into the turn of
+/// the next one. `old`: a kernel without the group flag and without pidfds to wait on.
 pub(crate) fn play(cast: &Cast, order: &[Move], joined: u32, old: bool) -> BTreeSet<Edge> {
-    let mut run = Run::begin(cast, old, format!("{order:?}, joined {joined:#b}, old kernel: {old}"));
+    let mut run = Run::begin(
+        cast,
+        old,
+        format!("{order:?}, joined {joined:#b}, old kernel: {old}"),
+    );
     for (place, happening) in order.iter().enumerate() {
         run.happen(*happening);
         if joined & (1 << place) == 0 {
@@ -182,23 +201,50 @@ impl<'a> Run<'a> {
             watch.events(&mut reactor);
         }
         match cast.leader {
-            Leader::IsSlow => reactor.kernel_mut().inject(Fault::SlowExec(Ns::from(SLOW_EXEC))),
+            Leader::IsSlow => reactor
+                .kernel_mut()
+                .inject(Fault::SlowExec(Ns::from(SLOW_EXEC))),
             Leader::CannotStart => {
-                reactor.kernel_mut().inject(Fault::SlowExec(Ns::from(SLOW_EXEC)));
-                reactor.kernel_mut().inject(Fault::Spawn(Step::Exec, Errno::from_raw(libc::ENOENT)));
+                reactor
+                    .kernel_mut()
+                    .inject(Fault::SlowExec(Ns::from(SLOW_EXEC)));
+                reactor
+                    .kernel_mut()
+                    .inject(Fault::Spawn(Step::Exec, Errno::from_raw(libc::ENOENT)));
             }
             Leader::Sleeps | Leader::IsUnkillable => {}
         }
-        let first = start(&mut reactor, &mut watch, &cast.script(), 3, cast.contain.clone());
+        let first = start(
+            &mut reactor,
+            &mut watch,
+            &cast.script(),
+            3,
+            cast.contain.clone(),
+        );
         let leader = reactor.pid(first).expect("it has been started");
-        let mut run = Run { reactor, watch, cast, first, old, leader, other: None, ends: Vec::new(), told };
+        let mut run = Run {
+            reactor,
+            watch,
+            cast,
+            first,
+            old,
+            leader,
+            other: None,
+            ends: Vec::new(),
+            told,
+        };
         if matches!(cast.leader, Leader::Sleeps | Leader::IsUnkillable) {
             run.pass(Duration::from_millis(1));
             run.turns();
         }
         let world = run.reactor.kernel_mut().world();
         run.other = world.processes().find(|p| p.ppid == leader).map(|p| p.pid);
-        assert_eq!(run.other.is_some(), cast.other != Other::Nobody, "{}", run.told);
+        assert_eq!(
+            run.other.is_some(),
+            cast.other != Other::Nobody,
+            "{}",
+            run.told
+        );
         run
     }
 
@@ -211,11 +257,14 @@ impl<'a> Run<'a> {
         let sim = self.reactor.kernel_mut();
         match happening {
             Move::Bytes => {
-                let n = sim.world_mut().put(self.leader, Stream::Stdout, b"of the leader\n");
+                let n = sim
+                    .world_mut()
+                    .put(self.leader, Stream::Stdout, b"of the leader\n");
                 self.watch.wrote(self.first, n);
             }
             Move::OtherBytes => {
-                sim.world_mut().put(other, Stream::Stderr, b"of the other\n");
+                sim.world_mut()
+                    .put(other, Stream::Stderr, b"of the other\n");
             }
             Move::Eof => {
                 sim.world_mut().kill(self.leader, Signal::USR1);
@@ -245,7 +294,13 @@ impl<'a> Run<'a> {
             }
             Move::Detach => self.let_go(),
             Move::Restart => {
-                start(&mut self.reactor, &mut self.watch, "print stdout \"two\\n\"; exit 0", 0, Containment::Group);
+                start(
+                    &mut self.reactor,
+                    &mut self.watch,
+                    "print stdout \"two\\n\"; exit 0",
+                    0,
+                    Containment::Group,
+                );
             }
             Move::Stray => self.stray(),
             Move::Steal => sim.world_mut().steal(self.leader),
@@ -256,14 +311,29 @@ impl<'a> Run<'a> {
     fn let_go(&mut self) {
         // What was told up to here is asked for: after it nothing may come.
         self.watch.events(&mut self.reactor);
-        let Ok(detached) = self.reactor.detach(self.first) else { return };
+        let Ok(detached) = self.reactor.detach(self.first) else {
+            return;
+        };
         assert_eq!(detached.pid, self.leader, "{}", self.told);
-        self.ends.extend([detached.pidfd, detached.stdin, detached.stdout, detached.stderr].into_iter().flatten());
+        self.ends.extend(
+            [
+                detached.pidfd,
+                detached.stdin,
+                detached.stdout,
+                detached.stderr,
+            ]
+            .into_iter()
+            .flatten(),
+        );
         self.watch.let_go(self.first);
     }
 
     fn stray(&mut self) {
-        for fault in [Fault::SpuriousExit, Fault::SpuriousReadable(Stream::Stdout), Fault::SpuriousReadable(Stream::Stderr)] {
+        for fault in [
+            Fault::SpuriousExit,
+            Fault::SpuriousReadable(Stream::Stdout),
+            Fault::SpuriousReadable(Stream::Stderr),
+        ] {
             self.reactor.kernel_mut().inject(fault);
         }
         assert_eq!(self.reactor.stop(self.old, None), Stopping::Gone);
@@ -294,7 +364,10 @@ impl<'a> Run<'a> {
             turns += 1;
             assert!(turns < TURNS, "no end: {}", self.told);
             self.watch.before(&mut self.reactor);
-            let _turn = self.reactor.turn(None).unwrap_or_else(|e| panic!("{e}: {}", self.told));
+            let _turn = self
+                .reactor
+                .turn(None)
+                .unwrap_or_else(|e| panic!("{e}: {}", self.told));
             self.watch.events(&mut self.reactor);
             self.watch.turn(&mut self.reactor);
         }
@@ -306,7 +379,10 @@ impl<'a> Run<'a> {
         let escaped = unseen || self.watch.is_let_go(self.first);
         if escaped {
             for pid in [Some(self.leader), self.other].into_iter().flatten() {
-                self.reactor.kernel_mut().world_mut().kill(pid, Signal::KILL);
+                self.reactor
+                    .kernel_mut()
+                    .world_mut()
+                    .kill(pid, Signal::KILL);
             }
         }
         for end in std::mem::take(&mut self.ends) {
@@ -318,7 +394,13 @@ impl<'a> Run<'a> {
 }
 
 /// Starts a script; `code` is what it exits with when it ends by itself.
-fn start(reactor: &mut Reactor<Sim>, watch: &mut Watch, script: &str, code: i32, contain: Containment) -> Generation {
+fn start(
+    reactor: &mut Reactor<Sim>,
+    watch: &mut Watch,
+    script: &str,
+    code: i32,
+    contain: Containment,
+) -> Generation {
     assert!(Script::parse(script).is_ok(), "{script}");
     let mut command = Command::new("sim");
     command.arg(script).containment(contain);

@@ -24,8 +24,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Of every other world that is not calm. Each has a fault of its own, which comes more often than the others; only as that one comes
-    /// one that ends the loop.
+    /// Of every other world that is not calm. Each has a fault of its own, which comes more often
+    /// than the others; only as that one comes one that ends the loop.
     pub(crate) fn new(rng: &mut Rng) -> Plan {
         if chance(rng, 40) {
             return Plan::default();
@@ -33,11 +33,23 @@ impl Plan {
         let all = faults::all();
         let own = pick(rng, &all);
         let is_fatal = matches!(own.1, Fault::Wait(_));
-        let list: Vec<(Call, Fault)> = all.into_iter().filter(|(_, fault)| !matches!(fault, Fault::Wait(_))).collect();
-        let mut waiting: Vec<(Call, Fault)> = (0..10 + rng.below(15)).map(|_| pick(rng, &list)).collect();
+        let list: Vec<(Call, Fault)> = all
+            .into_iter()
+            .filter(|(_, fault)| !matches!(fault, Fault::Wait(_)))
+            .collect();
+        let mut waiting: Vec<(Call, Fault)> =
+            (0..10 + rng.below(15)).map(|_| pick(rng, &list)).collect();
         waiting.extend([own; 4]);
-        let spawns = waiting.iter().filter(|(call, _)| *call == Call::Spawn).count();
-        Plan { waiting, is_fatal, spawns, own: Some(own) }
+        let spawns = waiting
+            .iter()
+            .filter(|(call, _)| *call == Call::Spawn)
+            .count();
+        Plan {
+            waiting,
+            is_fatal,
+            spawns,
+            own: Some(own),
+        }
     }
 
     /// Something will go wrong, or has.
@@ -54,11 +66,17 @@ impl Plan {
         }
     }
 
-    /// What a command has to be for this world's own fault to be met: its script and its containment.
+    /// What a command has to be for this world's own fault to be met: its script and its
+    /// containment.
     pub(crate) fn wants(&self) -> (Option<&'static str>, Option<Containment>) {
         match self.own {
-            Some((Call::SignalOutside, _)) => (Some("fork { setsid; sleep 7s }; sleep 7s"), Some(Containment::Cookie)),
-            Some((_, Fault::Spawn(Step::Cgroup, _))) => (None, Some(Containment::Cgroup(CgroupOptions::default()))),
+            Some((Call::SignalOutside, _)) => (
+                Some("fork { setsid; sleep 7s }; sleep 7s"),
+                Some(Containment::Cookie),
+            ),
+            Some((_, Fault::Spawn(Step::Cgroup, _))) => {
+                (None, Some(Containment::Cgroup(CgroupOptions::default())))
+            }
             _ => (None, None),
         }
     }
@@ -81,7 +99,8 @@ impl Plan {
 
 /// Whose loop has come to its own end: what is left is killed when it is dropped, and nobody waits.
 pub(crate) fn was_ended(plan: &Plan, reactor: &mut Reactor<Sim>) -> bool {
-    let fatal = |kind: &Kind| kind.call == Call::Wait && ["EBADF", "ENOMEM", "EINVAL"].contains(&kind.what);
+    let fatal =
+        |kind: &Kind| kind.call == Call::Wait && ["EBADF", "ENOMEM", "EINVAL"].contains(&kind.what);
     plan.ends_the_loop() && reactor.kernel_mut().faults_met().keys().any(fatal)
 }
 
@@ -94,14 +113,19 @@ pub(crate) fn add(all: &mut Met, one: &Met) {
 
 /// The table, and what of the list is missing in it.
 pub(crate) fn table(all: &Met) -> Vec<Kind> {
-    let mut list: Vec<Kind> = faults::all().into_iter().map(|(call, fault)| faults::kind(call, fault)).collect();
+    let mut list: Vec<Kind> = faults::all()
+        .into_iter()
+        .map(|(call, fault)| faults::kind(call, fault))
+        .collect();
     list.sort();
     list.dedup();
     println!("faults met, of {} kinds:", list.len());
     for kind in &list {
         println!("{:>9}  {kind}", all.get(kind).copied().unwrap_or_default());
     }
-    list.into_iter().filter(|kind| !all.contains_key(kind)).collect()
+    list.into_iter()
+        .filter(|kind| !all.contains_key(kind))
+        .collect()
 }
 
 /// A machine that stood still is no call's fault, and is counted nowhere.

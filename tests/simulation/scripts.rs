@@ -5,7 +5,10 @@ use lastwords::kernel::sim::{Reaper, SimOptions, Unruly};
 use lastwords::kernel::{MemberWatch, Orphans};
 use lastwords::time::Ns;
 use lastwords::words::ExitSource;
-use lastwords::{BackgroundPolicy, Bound, Capture, CgroupOptions, Command, Containment, DrainPolicy, StopPolicy, Wait};
+use lastwords::{
+    BackgroundPolicy, Bound, Capture, CgroupOptions, Command, Containment, DrainPolicy, StopPolicy,
+    Wait,
+};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -39,17 +42,38 @@ fn acts(rng: &mut Rng, depth: u32, out: &mut String) {
     for _ in 0..rng.below(5) {
         let stream = pick(rng, &["stdout", "stderr"]);
         match rng.below(if depth > 0 { 15 } else { 11 }) {
-            0..3 => write!(out, "write {stream} {}", pick(rng, &[1, 80, 4096, 70_000, 200_000])),
-            3..6 => write!(out, "sleep {}ms", pick(rng, &[0, 1, 5, 90, 800, 2_500, 7_000])),
+            0..3 => write!(
+                out,
+                "write {stream} {}",
+                pick(rng, &[1, 80, 4096, 70_000, 200_000])
+            ),
+            3..6 => write!(
+                out,
+                "sleep {}ms",
+                pick(rng, &[0, 1, 5, 90, 800, 2_500, 7_000])
+            ),
             6 => write!(out, "close {stream}"),
             7 => write!(out, "ignore {}", pick(rng, &["TERM", "PIPE", "HUP"])),
-            8 => write!(out, "on TERM {{ echo stderr \"asked\"; sleep {}ms; exit 9 }}", pick(rng, &[0, 50, 3_000])),
+            8 => write!(
+                out,
+                "on TERM {{ echo stderr \"asked\"; sleep {}ms; exit 9 }}",
+                pick(rng, &[0, 50, 3_000])
+            ),
             9 => write!(out, "spin {}ms", pick(rng, &[1, 40])),
             10 => write!(out, "{}", pick(rng, &ODD)),
             11..13 => block(rng, depth, "", out),
-            13 if chance(rng, 20) => block(rng, depth, "setsid; exec clean \"bare\" { sleep 900ms }; ", out),
+            13 if chance(rng, 20) => block(
+                rng,
+                depth,
+                "setsid; exec clean \"bare\" { sleep 900ms }; ",
+                out,
+            ),
             13 => block(rng, depth, "setsid; ", out),
-            _ => write!(out, "fork {{ repeat 200 {{ sleep {}ms; echo {stream} \"tick\" }} }}", pick(rng, &[3, 30, 400])),
+            _ => write!(
+                out,
+                "fork {{ repeat 200 {{ sleep {}ms; echo {stream} \"tick\" }} }}",
+                pick(rng, &[3, 30, 400])
+            ),
         }
         .expect("a string takes everything");
         out.push_str("; ");
@@ -67,14 +91,19 @@ fn bound(rng: &mut Rng) -> Bound {
     match rng.below(5) {
         0 => Bound::Never,
         1 => Bound::After(Duration::ZERO),
-        _ => Bound::After(Duration::from_millis(pick(rng, &[1, 50, 400, 2_000, 5_000]))),
+        _ => Bound::After(Duration::from_millis(pick(
+            rng,
+            &[1, 50, 400, 2_000, 5_000],
+        ))),
     }
 }
 
 /// A stop with an end: one without would wait for ever for whoever ignores its signal.
 pub(crate) fn stop_policy(rng: &mut Rng) -> StopPolicy {
     let grace = Duration::from_millis(pick(rng, &[0, 1, 300, 2_000]));
-    StopPolicy::default().grace(grace).stuck_after(Duration::from_millis(1_500))
+    StopPolicy::default()
+        .grace(grace)
+        .stuck_after(Duration::from_millis(1_500))
 }
 
 fn background(rng: &mut Rng) -> BackgroundPolicy {
@@ -84,12 +113,19 @@ fn background(rng: &mut Rng) -> BackgroundPolicy {
         1 => BackgroundPolicy::report_only().grace(millis(rng)),
         _ => {
             let wait = Wait::For(millis(rng));
-            BackgroundPolicy::default().grace(millis(rng)).wait(wait).terminate_grace(millis(rng)).keep_orphans(chance(rng, 25))
+            BackgroundPolicy::default()
+                .grace(millis(rng))
+                .wait(wait)
+                .terminate_grace(millis(rng))
+                .keep_orphans(chance(rng, 25))
         }
     }
 }
 
-pub(crate) fn command(rng: &mut Rng, wants: (Option<&str>, Option<Containment>)) -> (String, Command) {
+pub(crate) fn command(
+    rng: &mut Rng,
+    wants: (Option<&str>, Option<Containment>),
+) -> (String, Command) {
     let mut script = String::new();
     acts(rng, 3, &mut script);
     if let Some(other) = wants.0 {
@@ -140,13 +176,25 @@ pub(crate) fn options(rng: &mut Rng, seed: u64) -> SimOptions {
     if chance(rng, 15) {
         options.reaper = Reaper::Thief;
     }
-    options.orphans = pick(rng, &[Orphans::Leave, Orphans::Leave, Orphans::Inherit, Orphans::Adopt]);
+    options.orphans = pick(
+        rng,
+        &[
+            Orphans::Leave,
+            Orphans::Leave,
+            Orphans::Inherit,
+            Orphans::Adopt,
+        ],
+    );
     if chance(rng, 20) {
         // Numbers come round soon.
         options.pid_max = 2000;
     }
     if chance(rng, 60) {
-        options.unruly = Unruly { not_yet: pick(rng, &[0, 0, 100]), incomplete: pick(rng, &[0, 0, 50]), ..Unruly::storm() };
+        options.unruly = Unruly {
+            not_yet: pick(rng, &[0, 0, 100]),
+            incomplete: pick(rng, &[0, 0, 50]),
+            ..Unruly::storm()
+        };
     }
     options
 }

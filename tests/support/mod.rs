@@ -1,8 +1,10 @@
 //! What the integration tests share.
 //!
-//! * The test binary plays the children itself: [`plan`] and [`play`] start it again with a script in the environment, which
-//!   is done before `main` with real system calls (`player.rs`). The simulated kernel reads the same variable.
-//! * [`alone`] runs a test again in a process of its own, where nobody else opens descriptors or starts children.
+//! * The test binary plays the children itself: [`plan`] and [`play`] start it again with a script
+//!   in the environment, which is done before `main` with real system calls (`player.rs`). The
+//!   simulated kernel reads the same variable.
+//! * [`alone`] runs a test again in a process of its own, where nobody else opens descriptors or
+//!   starts children.
 //! * [`Census`] counts what could leak.
 
 mod census;
@@ -19,17 +21,29 @@ use std::process::Command;
 
 /// Each test binary uses a part of this; here is a use of all of it.
 const _: fn() = || {
-    let _ = (program, play, plan, cgroups, alone::<fn()>, Census::take, Census::difference, Census::assert_same);
+    let _ = (
+        program,
+        play,
+        plan,
+        cgroups,
+        alone::<fn()>,
+        Census::take,
+        Census::difference,
+        Census::assert_same,
+    );
 };
 
 const ALONE: &str = "LASTWORDS_ALONE";
 
 /// The program that plays scripts: this one.
 pub(crate) fn program() -> OsString {
-    std::env::current_exe().expect("the path of the test binary").into_os_string()
+    std::env::current_exe()
+        .expect("the path of the test binary")
+        .into_os_string()
 }
 
-/// Program, variable and value that play a script. A script that cannot be read fails the test here and not in the child.
+/// Program, variable and value that play a script. A script that cannot be read fails the test here
+/// and not in the child.
 pub(crate) fn play(script: &str) -> (OsString, &'static str, OsString) {
     if let Err(error) = Script::parse(script) {
         panic!("{script:?}: {error}");
@@ -45,7 +59,8 @@ pub(crate) fn plan(script: &str) -> Plan {
     plan
 }
 
-/// Runs `test` in a process of its own: this test binary again, with this test alone. `name` is the test's full name.
+/// Runs `test` in a process of its own: this test binary again, with this test alone. `name` is the
+/// test's full name.
 pub(crate) fn alone<F: FnOnce()>(name: &str, test: F) {
     if std::env::var(ALONE).is_ok_and(|n| n == name) {
         return test();
@@ -56,6 +71,13 @@ pub(crate) fn alone<F: FnOnce()>(name: &str, test: F) {
         .output()
         .expect("the test binary starts");
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{name}, alone: {}\n{text}", output.status);
-    assert!(text.contains("1 passed"), "there is no test of this name: {name}\n{text}");
+    assert!(
+        output.status.success(),
+        "{name}, alone: {}\n{text}",
+        output.status
+    );
+    assert!(
+        text.contains("1 passed"),
+        "there is no test of this name: {name}\n{text}"
+    );
 }

@@ -1,8 +1,12 @@
 //! Plays a script with real system calls, in the process that was started for it, before `main`.
 //!
-//! Signals with a handler of acts are blocked and taken from a signalfd, so that none is missed between looking and sleeping.
+//! Signals with a handler of acts are blocked and taken from a signalfd, so that none is missed
+//! between looking and sleeping.
 
-#![expect(unsafe_code, reason = "fork, signals and descriptors of a process that is its own master")]
+#![expect(
+    unsafe_code,
+    reason = "fork, signals and descriptors of a process that is its own master"
+)]
 
 use lastwords::kernel::sim::script::{Act, Acts, Channel, PLAY, Program, Script, Target, piece};
 use lastwords::time::Ns;
@@ -12,15 +16,25 @@ use std::time::{Duration, Instant};
 
 /// The exit code of a script that cannot be read or played.
 const CANNOT: i32 = 97;
-/// How much is written in one go; with handlers no more than surely fits once the pipe is said to have room.
+/// How much is written in one go; with handlers no more than surely fits once the pipe is said to
+/// have room.
 const PIECE: usize = 64 << 10;
 const SURE: usize = 4096;
 
 #[ctor::ctor(unsafe)]
 fn play_if_asked() {
-    let Some(text) = std::env::var_os(PLAY) else { return };
-    let Ok(script) = Script::parse(&text.to_string_lossy()) else { leave(CANNOT) };
-    let mut player = Player { handled: Vec::new(), blocked: Vec::new(), signals: None, child: 0 };
+    let Some(text) = std::env::var_os(PLAY) else {
+        return;
+    };
+    let Ok(script) = Script::parse(&text.to_string_lossy()) else {
+        leave(CANNOT)
+    };
+    let mut player = Player {
+        handled: Vec::new(),
+        blocked: Vec::new(),
+        signals: None,
+        child: 0,
+    };
     player.acts(script.acts());
     leave(0);
 }
@@ -57,9 +71,13 @@ impl Player {
 
     fn act(&mut self, act: &Act) {
         match act {
-            Act::Write(stream, len) => self.write(*stream, *len, |at, n| piece(*stream, at, n as usize)),
+            Act::Write(stream, len) => {
+                self.write(*stream, *len, |at, n| piece(*stream, at, n as usize))
+            }
             Act::Print(stream, text) => {
-                self.write(*stream, text.len() as u64, |at, n| text[at as usize..(at + n) as usize].to_vec());
+                self.write(*stream, text.len() as u64, |at, n| {
+                    text[at as usize..(at + n) as usize].to_vec()
+                });
             }
             Act::Sleep(time) => self.sleep(*time),
             Act::Spin(time) => self.spin(*time),
@@ -120,17 +138,28 @@ impl Player {
 
     // ------------------------------------------------------------------ waiting
 
-    /// Waits for handled signals and runs their acts: until `time` has passed, or until `other` has one of its events.
+    /// Waits for handled signals and runs their acts: until `time` has passed, or until `other` has
+    /// one of its events.
     fn handle(&mut self, time: Option<Duration>, other: Option<(RawFd, i16)>) {
         let end = time.map(|t| Instant::now() + t);
         loop {
             let left = end.map(|e| e.saturating_duration_since(Instant::now()));
             let mut polled = [
-                libc::pollfd { fd: self.signals.unwrap_or(-1), events: libc::POLLIN, revents: 0 },
-                libc::pollfd { fd: other.map_or(-1, |o| o.0), events: other.map_or(0, |o| o.1), revents: 0 },
+                libc::pollfd {
+                    fd: self.signals.unwrap_or(-1),
+                    events: libc::POLLIN,
+                    revents: 0,
+                },
+                libc::pollfd {
+                    fd: other.map_or(-1, |o| o.0),
+                    events: other.map_or(0, |o| o.1),
+                    revents: 0,
+                },
             ];
             // Rounded up: a sleep is never shorter than it was asked to be.
-            let timeout = left.map_or(-1, |l| l.as_micros().div_ceil(1000).min(1_000_000_000) as i32);
+            let timeout = left.map_or(-1, |l| {
+                l.as_micros().div_ceil(1000).min(1_000_000_000) as i32
+            });
             if timeout == 0 && self.signals.is_none() && other.is_none() {
                 return;
             }
@@ -174,7 +203,11 @@ impl Player {
 
     fn wait(&mut self) {
         loop {
-            let flags = if self.signals.is_some() { libc::WNOHANG } else { 0 };
+            let flags = if self.signals.is_some() {
+                libc::WNOHANG
+            } else {
+                0
+            };
             // SAFETY: the status is not asked for.
             match unsafe { libc::waitpid(-1, std::ptr::null_mut(), flags) } {
                 -1 => return,
@@ -214,10 +247,14 @@ impl Player {
             let most = left.map_or(PIECE, |l| l.min(PIECE as u64) as usize);
             // SAFETY: at most as many bytes as there is room for.
             let n = unsafe { libc::read(0, bytes.as_mut_ptr().cast(), most) };
-            let Some(n) = usize::try_from(n).ok().filter(|n| *n > 0) else { return };
+            let Some(n) = usize::try_from(n).ok().filter(|n| *n > 0) else {
+                return;
+            };
             left = left.map(|l| l - n as u64);
             if let Some(stream) = copy {
-                self.write(stream, n as u64, |at, len| bytes[at as usize..(at + len) as usize].to_vec());
+                self.write(stream, n as u64, |at, len| {
+                    bytes[at as usize..(at + len) as usize].to_vec()
+                });
             }
         }
     }
@@ -271,7 +308,12 @@ impl Player {
         if self.signals.is_none() && self.handled.is_empty() {
             return;
         }
-        let all = set_of(self.handled.iter().map(|(s, _)| *s).filter(|s| !self.blocked.contains(s)));
+        let all = set_of(
+            self.handled
+                .iter()
+                .map(|(s, _)| *s)
+                .filter(|s| !self.blocked.contains(s)),
+        );
         // SAFETY: the set lives across the call.
         let fd = unsafe { libc::signalfd(self.signals.unwrap_or(-1), &all, libc::SFD_CLOEXEC) };
         if self.signals.is_none() {
@@ -291,7 +333,8 @@ impl Player {
 }
 
 fn set_of(signals: impl Iterator<Item = Signal>) -> libc::sigset_t {
-    // SAFETY: all zeroes is a value of this plain structure, and the next call makes it an empty set.
+    // SAFETY: all zeroes is a value of this plain structure, and the next call makes it an empty
+    // set.
     let mut set = unsafe { std::mem::zeroed() };
     // SAFETY: the set is there.
     unsafe { libc::sigemptyset(&mut set) };
@@ -302,18 +345,33 @@ fn set_of(signals: impl Iterator<Item = Signal>) -> libc::sigset_t {
     set
 }
 
-/// Becomes this program again, with another script and perhaps with nothing else in its environment.
+/// Becomes this program again, with another script and perhaps with nothing else in its
+/// environment.
 fn exec(program: &Program) -> ! {
     let text = |text: String| std::ffi::CString::new(text).unwrap_or_default();
     let name = program.name.replace('\\', "\\\\").replace('"', "\\\"");
-    let others =
-        std::env::vars().filter(|(name, _)| !program.is_clean && name != PLAY).map(|(name, value)| text(format!("{name}={value}")));
-    let env: Vec<_> = others.chain([text(format!("{PLAY}=name \"{name}\"; {}", program.text))]).collect();
+    let others = std::env::vars()
+        .filter(|(name, _)| !program.is_clean && name != PLAY)
+        .map(|(name, value)| text(format!("{name}={value}")));
+    let env: Vec<_> = others
+        .chain([text(format!("{PLAY}=name \"{name}\"; {}", program.text))])
+        .collect();
     let argv = [text(program.name.clone())];
-    let pointers = |list: &[std::ffi::CString]| list.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>();
+    let pointers = |list: &[std::ffi::CString]| {
+        list.iter()
+            .map(|s| s.as_ptr())
+            .chain([std::ptr::null()])
+            .collect::<Vec<_>>()
+    };
     // What is ignored or blocked stays so: std's own exec would undo it.
     // SAFETY: both lists end with null, and what they point to lives across the call.
-    unsafe { libc::execve(c"/proc/self/exe".as_ptr(), pointers(&argv).as_ptr(), pointers(&env).as_ptr()) };
+    unsafe {
+        libc::execve(
+            c"/proc/self/exe".as_ptr(),
+            pointers(&argv).as_ptr(),
+            pointers(&env).as_ptr(),
+        )
+    };
     leave(CANNOT)
 }
 

@@ -1,4 +1,5 @@
-//! Which test is for which row of the list of inputs that broke other supervisors: the marks `cases: N` in the tests' own comments.
+//! Which test is for which row of the list of inputs that broke other supervisors: the marks
+//! `cases: N` in the tests' own comments.
 
 use crate::source::{root, sources};
 use std::collections::BTreeMap;
@@ -12,31 +13,47 @@ struct Marked {
     is_plain: bool,
 }
 
-/// Rows and their tests, in order. A mark that stands above something that no test runs is an error.
+/// Rows and their tests, in order. A mark that stands above something that no test runs is an
+/// error.
 pub(crate) fn rows() -> Result<BTreeMap<usize, Vec<String>>, String> {
     let mut all = Vec::new();
     let mut texts = Vec::new();
-    for source in ["src", "tests"].iter().flat_map(|folder| sources(folder)).filter(|source| !source.path.starts_with("tests/tidy")) {
-        let text = std::fs::read_to_string(root().join(&source.path)).map_err(|e| format!("{}: {e}", source.path))?;
+    for source in ["src", "tests"]
+        .iter()
+        .flat_map(|folder| sources(folder))
+        .filter(|source| !source.path.starts_with("tests/tidy"))
+    {
+        let text = std::fs::read_to_string(root().join(&source.path))
+            .map_err(|e| format!("{}: {e}", source.path))?;
         marked(&source.path, &text, &mut all);
         texts.push(source.code);
     }
     let mut rows: BTreeMap<usize, Vec<String>> = BTreeMap::new();
     for one in all {
-        // If it is none by itself, it stands in a list of tests: `every_way!`, the promises of the contract, the casts of the orders.
+        // If it is none by itself, it stands in a list of tests: `every_way!`, the promises of the
+        // contract, the casts of the orders.
         let listed = |line: &str| is_listed(line.trim(), &one.test);
         if !one.is_plain && !texts.iter().flat_map(|text| text.lines()).any(listed) {
-            return Err(format!("{}: {} is marked, and is no test", one.place, one.test));
+            return Err(format!(
+                "{}: {} is marked, and is no test",
+                one.place, one.test
+            ));
         }
         for row in one.rows {
-            rows.entry(row).or_default().push(format!("{} ({})", one.test, one.place));
+            rows.entry(row)
+                .or_default()
+                .push(format!("{} ({})", one.test, one.place));
         }
     }
     Ok(rows)
 }
 
 fn is_listed(line: &str, test: &str) -> bool {
-    let rest = line.rsplit("::").next().unwrap_or_default().strip_prefix(test);
+    let rest = line
+        .rsplit("::")
+        .next()
+        .unwrap_or_default()
+        .strip_prefix(test);
     rest.is_some_and(|rest| rest.is_empty() || rest == "," || rest.starts_with(" = "))
 }
 
@@ -49,7 +66,12 @@ fn marked(place: &str, text: &str, all: &mut Vec<Marked>) {
         } else if line.starts_with("#[") {
             is_plain |= line == "#[test]";
         } else if let Some(name) = function(line).filter(|_| !rows.is_empty()) {
-            all.push(Marked { test: name.to_owned(), place: place.to_owned(), rows: std::mem::take(&mut rows), is_plain });
+            all.push(Marked {
+                test: name.to_owned(),
+                place: place.to_owned(),
+                rows: std::mem::take(&mut rows),
+                is_plain,
+            });
             is_plain = false;
         } else {
             (rows, is_plain) = (Vec::new(), false);
@@ -59,15 +81,24 @@ fn marked(place: &str, text: &str, all: &mut Vec<Marked>) {
 
 fn function(line: &str) -> Option<&str> {
     let (_, rest) = line.split_once("fn ")?;
-    rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().filter(|name| !name.is_empty())
+    rest.split(|c: char| !c.is_alphanumeric() && c != '_')
+        .next()
+        .filter(|name| !name.is_empty())
 }
 
 /// `cases: 5 and 7`, `cases: 21, spec 2.1`: the numbers up to the first word that is none.
 pub(crate) fn numbers(comment: &str) -> Vec<usize> {
-    let Some((_, rest)) = comment.split_once("cases: ") else { return Vec::new() };
+    let Some((_, rest)) = comment.split_once("cases: ") else {
+        return Vec::new();
+    };
     let mut rows = Vec::new();
-    for word in rest.split(' ').filter(|word| !word.is_empty() && *word != "and") {
-        let Ok(row) = word.trim_end_matches(['.', ':', ',']).parse() else { break };
+    for word in rest
+        .split(' ')
+        .filter(|word| !word.is_empty() && *word != "and")
+    {
+        let Ok(row) = word.trim_end_matches(['.', ':', ',']).parse() else {
+            break;
+        };
         rows.push(row);
         if word.ends_with(['.', ':']) {
             break;

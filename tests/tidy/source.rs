@@ -1,4 +1,5 @@
-//! Source files as the rules of `tidy.rs` see them: without comments and without the insides of literals.
+//! Source files as the rules of `tidy.rs` see them: without comments and without the insides of
+//! literals.
 
 use std::path::{Path, PathBuf};
 
@@ -25,17 +26,28 @@ pub(crate) fn sources(folder: &str) -> Vec<Source> {
     files
         .iter()
         .map(|file| {
-            let text = std::fs::read_to_string(file).unwrap_or_else(|e| panic!("failed to read {}: {e}", file.display()));
-            let path = file.strip_prefix(root()).unwrap_or(file).to_string_lossy().replace('\\', "/");
+            let text = std::fs::read_to_string(file)
+                .unwrap_or_else(|e| panic!("failed to read {}: {e}", file.display()));
+            let path = file
+                .strip_prefix(root())
+                .unwrap_or(file)
+                .to_string_lossy()
+                .replace('\\', "/");
             let code = blank(&text);
             let shipped = without_tests(&code);
-            Source { path, code, shipped }
+            Source {
+                path,
+                code,
+                shipped,
+            }
         })
         .collect()
 }
 
 fn walk(folder: &Path, files: &mut Vec<PathBuf>) {
-    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return;
+    };
     for path in entries.flatten().map(|entry| entry.path()) {
         if path.is_dir() {
             walk(&path, files);
@@ -56,7 +68,11 @@ pub(crate) fn blank(text: &str) -> String {
             out.push(chars[at]);
             at += 1;
         } else {
-            out.extend(chars[at..end].iter().map(|c| if *c == '\n' { '\n' } else { ' ' }));
+            out.extend(
+                chars[at..end]
+                    .iter()
+                    .map(|c| if *c == '\n' { '\n' } else { ' ' }),
+            );
             at = end;
         }
     }
@@ -73,7 +89,10 @@ fn literal_or_comment(chars: &[char], at: usize) -> usize {
     if is(0, '/') && is(1, '*') {
         return block_comment(chars, at);
     }
-    if is(0, 'r') && (is(1, '"') || is(1, '#')) && (!word_before || chars[at - 1] == 'b' || chars[at - 1] == 'c') {
+    if is(0, 'r')
+        && (is(1, '"') || is(1, '#'))
+        && (!word_before || chars[at - 1] == 'b' || chars[at - 1] == 'c')
+    {
         return raw_string(chars, at);
     }
     if is(0, '"') {
@@ -106,9 +125,13 @@ fn raw_string(chars: &[char], at: usize) -> usize {
     if chars.get(at + 1 + hashes) != Some(&'"') {
         return at;
     }
-    let close: Vec<char> = std::iter::once('"').chain(std::iter::repeat_n('#', hashes)).collect();
+    let close: Vec<char> = std::iter::once('"')
+        .chain(std::iter::repeat_n('#', hashes))
+        .collect();
     let body = at + 2 + hashes;
-    (body..chars.len()).find(|i| chars[*i..].starts_with(&close)).map_or(chars.len(), |i| i + close.len())
+    (body..chars.len())
+        .find(|i| chars[*i..].starts_with(&close))
+        .map_or(chars.len(), |i| i + close.len())
 }
 
 fn quoted(chars: &[char], at: usize, quote: char) -> usize {
@@ -119,11 +142,17 @@ fn quoted(chars: &[char], at: usize, quote: char) -> usize {
     (end + 1).min(chars.len())
 }
 
-/// Blanks every item that has `#[cfg(test)]`, or a longer condition that needs it, on the line before.
+/// Blanks every item that has `#[cfg(test)]`, or a longer condition that needs it, on the line
+/// before.
 fn without_tests(code: &str) -> String {
     let mut out = String::with_capacity(code.len());
     let mut rest = code;
-    while let Some(begin) = rest.find("#[cfg(test)]").into_iter().chain(rest.find("#[cfg(all(test")).min() {
+    while let Some(begin) = rest
+        .find("#[cfg(test)]")
+        .into_iter()
+        .chain(rest.find("#[cfg(all(test"))
+        .min()
+    {
         let (before, item) = rest.split_at(begin);
         out.push_str(before);
         let (blanked, after) = item.split_at(item_end(item));
@@ -159,12 +188,23 @@ pub(crate) struct Function {
 pub(crate) fn functions(code: &str) -> Vec<Function> {
     let mut found = Vec::new();
     for (begin, _) in code.match_indices("fn ") {
-        let starts_word = code[..begin].chars().next_back().is_none_or(|c| c.is_whitespace() || c == '(');
-        let name: String = code[begin + 3..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-        let body = code[begin..].find(['{', ';']).filter(|i| code.as_bytes()[begin + *i] == b'{');
+        let starts_word = code[..begin]
+            .chars()
+            .next_back()
+            .is_none_or(|c| c.is_whitespace() || c == '(');
+        let name: String = code[begin + 3..]
+            .chars()
+            .take_while(|c| c.is_alphanumeric() || *c == '_')
+            .collect();
+        let body = code[begin..]
+            .find(['{', ';'])
+            .filter(|i| code.as_bytes()[begin + *i] == b'{');
         if let (true, false, Some(_)) = (starts_word, name.is_empty(), body) {
             let end = item_end(&code[begin..]);
-            found.push(Function { name, lines: code[begin..begin + end].lines().count() });
+            found.push(Function {
+                name,
+                lines: code[begin..begin + end].lines().count(),
+            });
         }
     }
     found
@@ -174,7 +214,10 @@ pub(crate) fn functions(code: &str) -> Vec<Function> {
 pub(crate) fn bools(code: &str) -> Vec<(String, usize)> {
     let mut found = Vec::new();
     for (begin, _) in code.match_indices("struct ") {
-        let name: String = code[begin + 7..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        let name: String = code[begin + 7..]
+            .chars()
+            .take_while(|c| c.is_alphanumeric() || *c == '_')
+            .collect();
         let item = &code[begin..begin + item_end(&code[begin..])];
         let fields = item.find('{').map_or("", |open| &item[open..]);
         found.push((name, fields.matches(": bool").count()));
@@ -182,7 +225,8 @@ pub(crate) fn bools(code: &str) -> Vec<(String, usize)> {
     found
 }
 
-/// Every path that begins at the root of the crate, by its first word: from `crate::a::b` and `use crate::{a, b::c}`.
+/// Every path that begins at the root of the crate, by its first word: from `crate::a::b` and `use
+/// crate::{a, b::c}`.
 pub(crate) fn rooms_used(code: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (begin, _) in code.match_indices("crate::") {
@@ -219,5 +263,7 @@ pub(crate) fn rooms_used(code: &str) -> Vec<String> {
 }
 
 fn first_word(text: &str) -> String {
-    text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+    text.chars()
+        .take_while(|c| c.is_alphanumeric() || *c == '_')
+        .collect()
 }

@@ -15,10 +15,15 @@ pub(super) struct Ours {
 
 impl Ours {
     pub(super) fn new(backend: BackendChoice) -> Result<Ours, Fail> {
-        Ok(Ours { reactor: Reactor::builder().backend(backend).build()?, started: 0, closed: 0 })
+        Ok(Ours {
+            reactor: Reactor::builder().backend(backend).build()?,
+            started: 0,
+            closed: 0,
+        })
     }
 
-    /// Sleeps until there is an event or bytes were read, or until the deadline; then takes the events.
+    /// Sleeps until there is an event or bytes were read, or until the deadline; then takes the
+    /// events.
     fn turn(&mut self, left: Option<Duration>) -> Result<(), Fail> {
         let _turn = self.reactor.turn(left)?;
         while let Some(event) = self.reactor.next_event() {

@@ -1,4 +1,5 @@
-//! Who holds thousands of children at once. What comes from a child is kept as it is, in memory of its size.
+//! Who holds thousands of children at once. What comes from a child is kept as it is, in memory of
+//! its size.
 
 mod lastwords;
 mod raw;
@@ -18,15 +19,18 @@ pub(crate) struct Start {
     pub(crate) role: Role,
     /// How many.
     pub(crate) count: usize,
-    /// So many may be between their clone and their exec at a time, where the peer does not wait for exec anyway.
+    /// So many may be between their clone and their exec at a time, where the peer does not wait
+    /// for exec anyway.
     pub(crate) flight: usize,
 }
 
 /// Holds children: starts them, reads what they write, waits for their ends.
 pub(crate) trait Crowd {
-    /// Starts children, with this gate as their stdin or the host's own, and returns when all execute their program.
+    /// Starts children, with this gate as their stdin or the host's own, and returns when all
+    /// execute their program.
     fn start(&mut self, what: Start, gate: Option<&Gate>) -> Result<(), Fail>;
-    /// Waits until so many have ended since the beginning, their pipes at their ends and their status known.
+    /// Waits until so many have ended since the beginning, their pipes at their ends and their
+    /// status known.
     fn finish(&mut self, total: usize) -> Result<(), Fail>;
     /// Bytes read so far.
     fn bytes(&self) -> u64;
@@ -37,7 +41,10 @@ pub(crate) trait Crowd {
 }
 
 /// Turns a loop, with the time that is left each time, until so much has passed.
-fn turn_for(time: Duration, mut turn: impl FnMut(Duration) -> Result<(), Fail>) -> Result<(), Fail> {
+fn turn_for(
+    time: Duration,
+    mut turn: impl FnMut(Duration) -> Result<(), Fail>,
+) -> Result<(), Fail> {
     let end = Instant::now() + time;
     loop {
         let left = end.saturating_duration_since(Instant::now());

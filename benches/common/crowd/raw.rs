@@ -1,4 +1,5 @@
-//! The loop that one would write by hand: one epoll, a table with a list of its free places, reads into one scratch buffer.
+//! The loop that one would write by hand: one epoll, a table with a list of its free places, reads
+//! into one scratch buffer.
 
 use super::{Crowd, Start, turn_for};
 use crate::common::Fail;
@@ -46,7 +47,15 @@ impl Raw {
     pub(super) fn new() -> Result<Raw, Fail> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let (events, scratch) = (Vec::with_capacity(EVENTS), vec![0; READ]);
-        Ok(Raw { epoll, events, scratch, table: Vec::new(), free: Vec::new(), bytes: 0, over: 0 })
+        Ok(Raw {
+            epoll,
+            events,
+            scratch,
+            table: Vec::new(),
+            free: Vec::new(),
+            bytes: 0,
+            over: 0,
+        })
     }
 
     fn turn(&mut self, left: Option<Duration>) -> Result<(), Fail> {
@@ -68,15 +77,24 @@ impl Raw {
         let slot = usize::try_from(word >> 2)?;
         let watched = self.table.get_mut(slot).ok_or("an event of nobody")?;
         if word & 3 == EXIT {
-            let Some(pidfd) = &watched.pidfd else { return Ok(()) };
-            if waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG)?.is_none() {
+            let Some(pidfd) = &watched.pidfd else {
+                return Ok(());
+            };
+            if waitid(
+                WaitId::PidFd(pidfd.as_fd()),
+                WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+            )?
+            .is_none()
+            {
                 return Ok(());
             }
             // The only descriptor of it: closing it takes it out of the set.
             watched.pidfd = None;
         } else {
             let place = usize::from(word & 1 == 1);
-            let Some(pipe) = &watched.pipes[place] else { return Ok(()) };
+            let Some(pipe) = &watched.pipes[place] else {
+                return Ok(());
+            };
             match rustix::io::read(pipe, &mut *self.scratch) {
                 Ok(0) => watched.pipes[place] = None,
                 Ok(n) => {
@@ -107,17 +125,35 @@ impl Crowd for Raw {
             });
             let mut child = command.spawn()?;
             let pid = Pid::from_raw(child.id().cast_signed()).ok_or("the child has no number")?;
-            let (stdout, stderr) = child.stdout.take().zip(child.stderr.take()).ok_or("the child has no pipes")?;
+            let (stdout, stderr) = child
+                .stdout
+                .take()
+                .zip(child.stderr.take())
+                .ok_or("the child has no pipes")?;
             let pipes: [OwnedFd; 2] = [stdout.into(), stderr.into()];
             let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
             let slot = self.free.pop().unwrap_or(self.table.len());
             let word = (slot as u64) << 2;
             for (place, pipe) in (0..).zip(&pipes) {
                 ioctl_fionbio(pipe, true)?;
-                epoll::add(&self.epoll, pipe, EventData::new_u64(word | place), EventFlags::IN)?;
+                epoll::add(
+                    &self.epoll,
+                    pipe,
+                    EventData::new_u64(word | place),
+                    EventFlags::IN,
+                )?;
             }
-            epoll::add(&self.epoll, &pidfd, EventData::new_u64(word | EXIT), EventFlags::IN)?;
-            let watched = Watched { pidfd: Some(pidfd), pipes: pipes.map(Some), kept: [Vec::new(), Vec::new()] };
+            epoll::add(
+                &self.epoll,
+                &pidfd,
+                EventData::new_u64(word | EXIT),
+                EventFlags::IN,
+            )?;
+            let watched = Watched {
+                pidfd: Some(pidfd),
+                pipes: pipes.map(Some),
+                kept: [Vec::new(), Vec::new()],
+            };
             match self.table.get_mut(slot) {
                 Some(place) => *place = watched,
                 None => self.table.push(watched),

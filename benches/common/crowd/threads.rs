@@ -50,8 +50,13 @@ impl Crowd for Threads {
                 None => Stdio::inherit(),
             });
             let mut child = command.spawn()?;
-            let (stdout, stderr) = child.stdout.take().zip(child.stderr.take()).ok_or("the child has no pipes")?;
-            self.children.push((child, [self.reader(stdout), self.reader(stderr)]));
+            let (stdout, stderr) = child
+                .stdout
+                .take()
+                .zip(child.stderr.take())
+                .ok_or("the child has no pipes")?;
+            self.children
+                .push((child, [self.reader(stdout), self.reader(stderr)]));
         }
         Ok(())
     }

@@ -31,7 +31,12 @@ pub(super) struct Tokio {
 impl Tokio {
     pub(super) fn new() -> Result<Tokio, Fail> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        Ok(Tokio { told: Arc::default(), over: 0, tasks: JoinSet::new(), runtime })
+        Ok(Tokio {
+            told: Arc::default(),
+            over: 0,
+            tasks: JoinSet::new(),
+            runtime,
+        })
     }
 }
 
@@ -75,7 +80,8 @@ impl Crowd for Tokio {
 
     fn pause(&mut self, time: Duration) -> Result<(), Fail> {
         // Made inside: it needs the runtime.
-        self.runtime.block_on(async { tokio::time::sleep(time).await });
+        self.runtime
+            .block_on(async { tokio::time::sleep(time).await });
         Ok(())
     }
 }

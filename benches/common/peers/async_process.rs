@@ -1,4 +1,5 @@
-//! async-process, on one thread: a task for each child, which reads both pipes to their end and waits.
+//! async-process, on one thread: a task for each child, which reads both pipes to their end and
+//! waits.
 
 use super::{Done, Sample, Work, stamp_of};
 use crate::common::child::{Gate, Role};
@@ -33,10 +34,15 @@ async fn run(executor: &LocalExecutor<'_>, work: &Work) -> Result<Done, Fail> {
     }
     drop(gate);
     for _ in 0..work.count {
-        let one = executor.spawn(watch(start(work.role, Stdio::null())?)).await?;
+        let one = executor
+            .spawn(watch(start(work.role, Stdio::null())?))
+            .await?;
         let stamp = stamp_of(one.stdout.stamp())?;
         done.bytes += one.stdout.total() + one.stderr.total();
-        done.samples.push(Sample { status: one.status.saturating_sub(stamp), verdict: one.verdict.saturating_sub(stamp) });
+        done.samples.push(Sample {
+            status: one.status.saturating_sub(stamp),
+            verdict: one.verdict.saturating_sub(stamp),
+        });
     }
     for (pid, _) in &noisy {
         kill_process(*pid, Signal::KILL)?;
@@ -49,17 +55,34 @@ async fn run(executor: &LocalExecutor<'_>, work: &Work) -> Result<Done, Fail> {
 }
 
 fn start(role: Role, stdin: Stdio) -> Result<Child, Fail> {
-    Ok(Command::from(role.command()?).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
+    Ok(Command::from(role.command()?)
+        .stdin(stdin)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?)
 }
 
 async fn watch(mut child: Child) -> Result<Watched, Fail> {
-    let (stdout, stderr) = child.stdout.take().zip(child.stderr.take()).ok_or("the child has no pipes")?;
+    let (stdout, stderr) = child
+        .stdout
+        .take()
+        .zip(child.stderr.take())
+        .ok_or("the child has no pipes")?;
     let waiting = async {
         let ended = child.status().await;
         (ended, now())
     };
-    let ((ended, status), (stdout, stderr)) = future::zip(waiting, future::zip(Tail::of_futures(stdout), Tail::of_futures(stderr))).await;
+    let ((ended, status), (stdout, stderr)) = future::zip(
+        waiting,
+        future::zip(Tail::of_futures(stdout), Tail::of_futures(stderr)),
+    )
+    .await;
     let verdict = now();
     ended?;
-    Ok(Watched { status, verdict, stdout: stdout?, stderr: stderr? })
+    Ok(Watched {
+        status,
+        verdict,
+        stdout: stdout?,
+        stderr: stderr?,
+    })
 }

@@ -3,11 +3,15 @@
 use super::{Done, Sample, Work, stamp_of};
 use crate::common::child::{Gate, Role};
 use crate::common::{Fail, now};
-use lastwords::{Backend, BackendChoice, BackgroundPolicy, Command, DrainPolicy, Event, Generation, Reactor, Stdin, Stream};
+use lastwords::{
+    Backend, BackendChoice, BackgroundPolicy, Command, DrainPolicy, Event, Generation, Reactor,
+    Stdin, Stream,
+};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// The idle bound where a pipe is held by somebody else: in the other scenarios it is never reached.
+/// The idle bound where a pipe is held by somebody else: in the other scenarios it is never
+/// reached.
 const IDLE: Duration = Duration::from_millis(100);
 
 /// io_uring can be had here.
@@ -28,13 +32,21 @@ pub(super) struct Host {
 
 impl Host {
     pub(super) fn new(backend: BackendChoice) -> Host {
-        Host { backend, reactor: None }
+        Host {
+            backend,
+            reactor: None,
+        }
     }
 
     pub(super) fn round(&mut self, work: &Work) -> Result<Done, Fail> {
         let reactor = match &mut self.reactor {
             Some(reactor) => reactor,
-            none => none.insert(Reactor::builder().backend(self.backend).pool_bytes(POOL).build()?),
+            none => none.insert(
+                Reactor::builder()
+                    .backend(self.backend)
+                    .pool_bytes(POOL)
+                    .build()?,
+            ),
         };
         round(reactor, work)
     }
@@ -66,7 +78,9 @@ fn command(role: Role, gate: Option<OwnedFd>) -> Result<Command, Fail> {
     let mut command = Command::from(&role.command()?);
     command.stdin(gate.map_or(Stdin::Null, Stdin::Fd));
     if matches!(role, Role::Leaver(_)) {
-        command.drain(DrainPolicy::default().idle(IDLE)).background(BackgroundPolicy::disabled());
+        command
+            .drain(DrainPolicy::default().idle(IDLE))
+            .background(BackgroundPolicy::disabled());
     }
     Ok(command)
 }
@@ -88,5 +102,8 @@ fn watch(reactor: &mut Reactor, ours: Generation) -> Result<Sample, Fail> {
         }
     }
     let stamp = stamp_of(stamp)?;
-    Ok(Sample { status: status.saturating_sub(stamp), verdict: verdict.saturating_sub(stamp) })
+    Ok(Sample {
+        status: status.saturating_sub(stamp),
+        verdict: verdict.saturating_sub(stamp),
+    })
 }

@@ -1,6 +1,7 @@
-//! Who is measured. Every peer does the same: starts a number of children that make noise, then runs quiet ones among them, one
-//! after another, and says for each how long after its last act everything about it was known: both pipes at their end, and the
-//! status. All keep the newest 2 MiB of each stream.
+//! Who is measured. Every peer does the same: starts a number of children that make noise, then
+//! runs quiet ones among them, one after another, and says for each how long after its last act
+//! everything about it was known: both pipes at their end, and the status. All keep the newest 2
+//! MiB of each stream.
 
 mod async_process;
 mod foreign;
@@ -67,7 +68,8 @@ pub(crate) enum Peer {
     LastwordsUring,
     /// A hand-written loop on one epoll, one read per event, in the order of the events
     RawEpoll,
-    /// The same, with the pidfds in an epoll of their own that is looked at after every read; who has exited is drained at once
+    /// The same, with the pidfds in an epoll of their own that is looked at after every read; who
+    /// has exited is drained at once
     RawPrio,
     /// The first one, never sleeping
     Spin,
@@ -96,14 +98,19 @@ impl std::fmt::Display for Peer {
 }
 
 impl Peer {
-    /// Measured when nobody says who: all in this language that sleep, and io_uring only where the kernel offers it.
+    /// Measured when nobody says who: all in this language that sleep, and io_uring only where the
+    /// kernel offers it.
     pub(crate) fn by_default(self) -> bool {
         match self {
             Peer::Spin => false,
             Peer::LastwordsUring => lastwords::has_uring(),
-            Peer::Lastwords | Peer::RawEpoll | Peer::RawPrio | Peer::StdThreads | Peer::TokioCt | Peer::TokioMt | Peer::AsyncProcess => {
-                true
-            }
+            Peer::Lastwords
+            | Peer::RawEpoll
+            | Peer::RawPrio
+            | Peer::StdThreads
+            | Peer::TokioCt
+            | Peer::TokioMt
+            | Peer::AsyncProcess => true,
             Peer::Go | Peer::Node | Peer::Python | Peer::Libuv => false,
         }
     }
@@ -132,11 +139,16 @@ impl Hosts {
         }
     }
 
-    /// Who of these can be measured here: says of the programs in other languages which are absent, and why.
+    /// Who of these can be measured here: says of the programs in other languages which are absent,
+    /// and why.
     pub(crate) fn present(&mut self, peers: Vec<Peer>) -> Vec<Peer> {
         let mut present = peers;
         present.retain(|peer| {
-            let absent = if peer.is_foreign() { self.foreign.make(*peer).err() } else { None };
+            let absent = if peer.is_foreign() {
+                self.foreign.make(*peer).err()
+            } else {
+                None
+            };
             if let Some(why) = &absent {
                 println!("* {peer} is absent: {why}");
             }

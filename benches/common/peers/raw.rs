@@ -1,4 +1,5 @@
-//! The loop one would write by hand for exactly this task: epoll, pidfds, reads straight into a recycled ring.
+//! The loop one would write by hand for exactly this task: epoll, pidfds, reads straight into a
+//! recycled ring.
 
 use super::{Done, Sample, Work, stamp_of};
 use crate::common::child::{Gate, Role};
@@ -9,7 +10,9 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::{Errno, ioctl_fionbio};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
+};
 use std::process::Stdio;
 
 /// How a raw loop goes about it.
@@ -17,7 +20,8 @@ use std::process::Stdio;
 pub(super) enum Manner {
     /// One epoll, its events in their order.
     Plain,
-    /// Exits in an epoll of their own, looked at after every read; the pipes of who has exited are drained at once.
+    /// Exits in an epoll of their own, looked at after every read; the pipes of who has exited are
+    /// drained at once.
     ExitsFirst,
     /// As `Plain`, and never sleeps.
     Spin,
@@ -29,7 +33,10 @@ const EVENTS: usize = 256;
 const EXIT: u64 = 2;
 /// The word of the epoll of the exits.
 const EXITS: u64 = u64::MAX;
-const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+const AT_ONCE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
 
 struct Watched {
     pidfd: OwnedFd,
@@ -64,10 +71,19 @@ pub(super) fn round(manner: Manner, work: &Work) -> Result<Done, Fail> {
     for watched in this.table.iter().flatten() {
         pidfd_send_signal(&watched.pidfd, Signal::KILL)?;
     }
-    while this.table.iter().flatten().any(|watched| watched.verdict.is_none()) {
+    while this
+        .table
+        .iter()
+        .flatten()
+        .any(|watched| watched.verdict.is_none())
+    {
         this.turn()?;
     }
-    Ok(Done { samples, bytes: this.bytes, own: None })
+    Ok(Done {
+        samples,
+        bytes: this.bytes,
+        own: None,
+    })
 }
 
 impl Loop {
@@ -78,24 +94,60 @@ impl Loop {
             epoll::add(&epoll, &exits, EventData::new_u64(EXITS), EventFlags::IN)?;
         }
         let events = || Vec::with_capacity(EVENTS);
-        Ok(Loop { manner, epoll, exits, events: events(), exit_events: events(), table: Vec::new(), bytes: 0 })
+        Ok(Loop {
+            manner,
+            epoll,
+            exits,
+            events: events(),
+            exit_events: events(),
+            table: Vec::new(),
+            bytes: 0,
+        })
     }
 
     fn start(&mut self, role: Role, stdin: Stdio) -> Result<usize, Fail> {
-        let mut child = role.command()?.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let mut child = role
+            .command()?
+            .stdin(stdin)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
         let pid = Pid::from_raw(child.id().cast_signed()).ok_or("the child has no number")?;
-        let (stdout, stderr) = child.stdout.take().zip(child.stderr.take()).ok_or("the child has no pipes")?;
+        let (stdout, stderr) = child
+            .stdout
+            .take()
+            .zip(child.stderr.take())
+            .ok_or("the child has no pipes")?;
         let pipes: [OwnedFd; 2] = [stdout.into(), stderr.into()];
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
-        let slot = self.table.iter().position(Option::is_none).unwrap_or(self.table.len());
+        let slot = self
+            .table
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or(self.table.len());
         let word = (slot as u64) << 2;
         for (place, pipe) in (0..).zip(&pipes) {
             ioctl_fionbio(pipe, true)?;
-            epoll::add(&self.epoll, pipe, EventData::new_u64(word | place), EventFlags::IN)?;
+            epoll::add(
+                &self.epoll,
+                pipe,
+                EventData::new_u64(word | place),
+                EventFlags::IN,
+            )?;
         }
-        let set = if self.manner == Manner::ExitsFirst { &self.exits } else { &self.epoll };
+        let set = if self.manner == Manner::ExitsFirst {
+            &self.exits
+        } else {
+            &self.epoll
+        };
         epoll::add(set, &pidfd, EventData::new_u64(word | EXIT), EventFlags::IN)?;
-        let watched = Watched { pidfd, pipes: pipes.map(Some), tails: [Tail::new(), Tail::new()], status: None, verdict: None };
+        let watched = Watched {
+            pidfd,
+            pipes: pipes.map(Some),
+            tails: [Tail::new(), Tail::new()],
+            status: None,
+            verdict: None,
+        };
         match self.table.get_mut(slot) {
             Some(place) => *place = Some(watched),
             None => self.table.push(Some(watched)),
@@ -105,9 +157,18 @@ impl Loop {
 
     fn until_known(&mut self, slot: usize) -> Result<Sample, Fail> {
         loop {
-            if let Some(Watched { verdict: Some(verdict), status: Some(status), tails, .. }) = &self.table[slot] {
+            if let Some(Watched {
+                verdict: Some(verdict),
+                status: Some(status),
+                tails,
+                ..
+            }) = &self.table[slot]
+            {
                 let stamp = stamp_of(tails[0].stamp())?;
-                let sample = Sample { status: status.saturating_sub(stamp), verdict: verdict.saturating_sub(stamp) };
+                let sample = Sample {
+                    status: status.saturating_sub(stamp),
+                    verdict: verdict.saturating_sub(stamp),
+                };
                 self.table[slot] = None;
                 return Ok(sample);
             }
@@ -118,7 +179,11 @@ impl Loop {
     fn turn(&mut self) -> Result<(), Fail> {
         let mut events = std::mem::take(&mut self.events);
         events.clear();
-        let nap = if self.manner == Manner::Spin { Some(&AT_ONCE) } else { None };
+        let nap = if self.manner == Manner::Spin {
+            Some(&AT_ONCE)
+        } else {
+            None
+        };
         match epoll::wait(&self.epoll, spare_capacity(&mut events), nap) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -161,11 +226,20 @@ impl Loop {
     }
 
     fn exit(&mut self, slot: usize) -> Result<(), Fail> {
-        let Some(watched) = self.table.get_mut(slot).and_then(Option::as_mut) else { return Ok(()) };
-        let ended = waitid(WaitId::PidFd(watched.pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG)?;
+        let Some(watched) = self.table.get_mut(slot).and_then(Option::as_mut) else {
+            return Ok(());
+        };
+        let ended = waitid(
+            WaitId::PidFd(watched.pidfd.as_fd()),
+            WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+        )?;
         if ended.is_some() {
             watched.status = Some(now());
-            let set = if self.manner == Manner::ExitsFirst { &self.exits } else { &self.epoll };
+            let set = if self.manner == Manner::ExitsFirst {
+                &self.exits
+            } else {
+                &self.epoll
+            };
             epoll::delete(set, &watched.pidfd)?;
             watched.conclude();
         }
@@ -174,12 +248,15 @@ impl Loop {
 
     /// One read; true if there may be more.
     fn read(&mut self, slot: usize, place: usize) -> Result<bool, Fail> {
-        let Some(watched) = self.table.get_mut(slot).and_then(Option::as_mut) else { return Ok(false) };
+        let Some(watched) = self.table.get_mut(slot).and_then(Option::as_mut) else {
+            return Ok(false);
+        };
         let (pipe, tail) = (&mut watched.pipes[place], &mut watched.tails[place]);
         let Some(fd) = pipe else { return Ok(false) };
         match rustix::io::read(&*fd, tail.space()) {
             Ok(0) => {
-                // The last descriptor of the pipe's read end: closing it takes it out of the poll set.
+                // The last descriptor of the pipe's read end: closing it takes it out of the poll
+                // set.
                 *pipe = None;
                 watched.conclude();
                 Ok(false)

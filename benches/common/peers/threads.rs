@@ -32,7 +32,10 @@ pub(super) fn round(work: &Work) -> Result<Done, Fail> {
         let verdict = now();
         let stamp = stamp_of(stdout.stamp())?;
         done.bytes += stdout.total() + stderr.total();
-        done.samples.push(Sample { status: status.saturating_sub(stamp), verdict: verdict.saturating_sub(stamp) });
+        done.samples.push(Sample {
+            status: status.saturating_sub(stamp),
+            verdict: verdict.saturating_sub(stamp),
+        });
     }
     for one in &mut noisy {
         one.child.kill()?;
@@ -45,10 +48,19 @@ pub(super) fn round(work: &Work) -> Result<Done, Fail> {
 }
 
 fn start(role: Role, stdin: Stdio) -> Result<Watched, Fail> {
-    let mut child = role.command()?.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut child = role
+        .command()?
+        .stdin(stdin)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let (stdout, stderr) = stdout.zip(stderr).ok_or("the child has no pipes")?;
-    Ok(Watched { child, stdout: reader(stdout), stderr: reader(stderr) })
+    Ok(Watched {
+        child,
+        stdout: reader(stdout),
+        stderr: reader(stderr),
+    })
 }
 
 fn reader(pipe: impl Read + Send + 'static) -> Reader {

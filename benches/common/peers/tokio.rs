@@ -27,7 +27,10 @@ async fn run(work: Work) -> Result<Done, Fail> {
     let mut noisy = Vec::with_capacity(work.noisy);
     for _ in 0..work.noisy {
         let child = start(Role::Noisy, Stdio::from(gate.stdin()?))?;
-        let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed())).ok_or("the child has no number")?;
+        let pid = child
+            .id()
+            .and_then(|id| Pid::from_raw(id.cast_signed()))
+            .ok_or("the child has no number")?;
         noisy.push((pid, tokio::spawn(watch(child))));
     }
     drop(gate);
@@ -35,7 +38,10 @@ async fn run(work: Work) -> Result<Done, Fail> {
         let one = tokio::spawn(watch(start(work.role, Stdio::null())?)).await??;
         let stamp = stamp_of(one.stdout.stamp())?;
         done.bytes += one.stdout.total() + one.stderr.total();
-        done.samples.push(Sample { status: one.status.saturating_sub(stamp), verdict: one.verdict.saturating_sub(stamp) });
+        done.samples.push(Sample {
+            status: one.status.saturating_sub(stamp),
+            verdict: one.verdict.saturating_sub(stamp),
+        });
     }
     for (pid, _) in &noisy {
         kill_process(*pid, Signal::KILL)?;
@@ -48,7 +54,11 @@ async fn run(work: Work) -> Result<Done, Fail> {
 }
 
 fn start(role: Role, stdin: Stdio) -> Result<Child, Fail> {
-    Ok(Command::from(role.command()?).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
+    Ok(Command::from(role.command()?)
+        .stdin(stdin)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?)
 }
 
 async fn watch(mut child: Child) -> Result<Watched, Fail> {
@@ -58,8 +68,14 @@ async fn watch(mut child: Child) -> Result<Watched, Fail> {
         let ended = child.wait().await;
         (ended, now())
     };
-    let ((ended, status), stdout, stderr) = tokio::join!(waiting, Tail::of_tokio(stdout), Tail::of_tokio(stderr));
+    let ((ended, status), stdout, stderr) =
+        tokio::join!(waiting, Tail::of_tokio(stdout), Tail::of_tokio(stderr));
     let verdict = now();
     ended?;
-    Ok(Watched { status, verdict, stdout: stdout?, stderr: stderr? })
+    Ok(Watched {
+        status,
+        verdict,
+        stdout: stdout?,
+        stderr: stderr?,
+    })
 }

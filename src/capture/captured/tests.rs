@@ -27,16 +27,26 @@ impl Feed {
     fn new(captured: Captured) -> Feed {
         let mut pool = Pool::new(POOL_BYTES);
         let spare = Some(pool.take(BLOCK));
-        Feed { captured, pool, spare, written: Vec::new() }
+        Feed {
+            captured,
+            pool,
+            spare,
+            written: Vec::new(),
+        }
     }
 
     /// One read that brings at most `n` bytes.
     fn read(&mut self, n: usize) {
         let mut room = self.captured.room();
         let mut spare = self.spare.take().expect("a spare");
-        let into_room = room.as_ref().map_or(0, |(block, full)| block.capacity() - *full as usize).min(n);
+        let into_room = room
+            .as_ref()
+            .map_or(0, |(block, full)| block.capacity() - *full as usize)
+            .min(n);
         let n = n.min(into_room + spare.capacity());
-        let bytes: Vec<u8> = (0..n).map(|i| (((self.written.len() + i) * 31) >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..n)
+            .map(|i| (((self.written.len() + i) * 31) >> 3) as u8)
+            .collect();
         if let Some((block, full)) = &mut room {
             block.bytes_mut()[*full as usize..][..into_room].copy_from_slice(&bytes[..into_room]);
         }
@@ -46,19 +56,32 @@ impl Feed {
             self.captured.give_back(room);
             self.spare = Some(spare);
         } else {
-            self.spare = Some(self.captured.store(&mut self.pool, room, spare, n, Ns(self.written.len() as u64)));
+            self.spare = Some(self.captured.store(
+                &mut self.pool,
+                room,
+                spare,
+                n,
+                Ns(self.written.len() as u64),
+            ));
         }
     }
 
     fn size(&self) -> usize {
-        self.captured.blocks.iter().map(|filled| filled.block.capacity()).sum()
+        self.captured
+            .blocks
+            .iter()
+            .map(|filled| filled.block.capacity())
+            .sum()
     }
 
     fn check(&self) {
         let c = &self.captured;
         assert_eq!(c.total(), self.written.len() as u64);
         assert_eq!(c.len() + c.dropped(), c.total());
-        assert!(c.to_vec() == self.written[c.dropped() as usize..], "kept bytes differ");
+        assert!(
+            c.to_vec() == self.written[c.dropped() as usize..],
+            "kept bytes differ"
+        );
     }
 }
 
@@ -73,11 +96,26 @@ fn the_newest_bytes_are_kept_to_the_byte() {
             feed.check();
             assert_eq!(feed.captured.len(), keep.min(feed.captured.total()));
             let n = feed.captured.len() as usize;
-            let most = if feed.captured.total() < 65_536 { (4 * n).max(4096) } else { n + 2 * BLOCK };
-            assert!(feed.size() <= most.max(usize::from(n > 0) * 4096), "{} for {n} bytes", feed.size());
+            let most = if feed.captured.total() < 65_536 {
+                (4 * n).max(4096)
+            } else {
+                n + 2 * BLOCK
+            };
+            assert!(
+                feed.size() <= most.max(usize::from(n > 0) * 4096),
+                "{} for {n} bytes",
+                feed.size()
+            );
         }
-        let (from, to) = (feed.captured.dropped() + keep / 3, feed.captured.dropped() + keep / 2);
-        let part = feed.captured.slices_from(from, to).collect::<Vec<_>>().concat();
+        let (from, to) = (
+            feed.captured.dropped() + keep / 3,
+            feed.captured.dropped() + keep / 2,
+        );
+        let part = feed
+            .captured
+            .slices_from(from, to)
+            .collect::<Vec<_>>()
+            .concat();
         assert!(part == feed.written[from as usize..to as usize]);
         let mut backwards: Vec<&[u8]> = feed.captured.slices().rev().collect();
         backwards.reverse();
@@ -94,7 +132,9 @@ fn undelivered_bytes_are_never_dropped_and_come_once_in_order() {
         for _ in 0..2000 {
             if feed.captured.is_full_ahead() || rng.below(3) == 0 {
                 for _ in 0..rng.below(5) {
-                    let Some(piece) = feed.captured.next_piece(u64::MAX) else { break };
+                    let Some(piece) = feed.captured.next_piece(u64::MAX) else {
+                        break;
+                    };
                     assert_eq!((piece.offset, piece.lost), (delivered, 0));
                     let n = piece.bytes.len() as u64;
                     assert!(piece.bytes == &feed.written[delivered as usize..][..n as usize]);
@@ -111,7 +151,10 @@ fn undelivered_bytes_are_never_dropped_and_come_once_in_order() {
             let undelivered = feed.captured.total() - delivered;
             assert_eq!(feed.captured.undelivered(), undelivered);
             assert!(undelivered < 200_000 + 2 * BLOCK as u64);
-            assert_eq!(feed.captured.len(), keep.max(undelivered).min(feed.captured.total()));
+            assert_eq!(
+                feed.captured.len(),
+                keep.max(undelivered).min(feed.captured.total())
+            );
         }
     }
 }
@@ -159,7 +202,10 @@ fn nothing_kept_and_nothing_delivered_takes_no_block_and_counts_all() {
     for _ in 0..10 {
         feed.read(BLOCK);
     }
-    assert_eq!((feed.captured.total(), feed.captured.dropped(), feed.size()), (10 * BLOCK as u64, 10 * BLOCK as u64, 0));
+    assert_eq!(
+        (feed.captured.total(), feed.captured.dropped(), feed.size()),
+        (10 * BLOCK as u64, 10 * BLOCK as u64, 0)
+    );
 }
 
 #[test]
@@ -171,7 +217,10 @@ fn all_blocks_go_back_and_the_counts_stay() {
     let size = feed.size();
     feed.captured.free(&mut feed.pool);
     assert_eq!((feed.pool.bytes(), feed.size()), (size, 0));
-    assert_eq!((feed.captured.len(), feed.captured.total()), (0, 10 * BLOCK as u64));
+    assert_eq!(
+        (feed.captured.len(), feed.captured.total()),
+        (0, 10 * BLOCK as u64)
+    );
     feed.read(5);
     assert_eq!(feed.captured.to_vec(), feed.written[10 * BLOCK..]);
 }
@@ -188,8 +237,14 @@ fn reading_gives_each_byte_once_and_debug_gives_none() {
     let mut feed = Feed::new(Captured::new(KEEP, true, AHEAD, false));
     feed.read(3);
     let debug = format!("{:?} {:?}", feed.captured, feed.captured.slices());
-    assert_eq!(debug, "Captured { len: 3, dropped: 0, total: 3, undelivered: 3, .. } [3]");
-    assert_eq!(format!("{:?}", feed.captured.next_piece(u64::MAX)), "Some(Piece { len: 3, offset: 0, lost: 0, at: Ns(3) })");
+    assert_eq!(
+        debug,
+        "Captured { len: 3, dropped: 0, total: 3, undelivered: 3, .. } [3]"
+    );
+    assert_eq!(
+        format!("{:?}", feed.captured.next_piece(u64::MAX)),
+        "Some(Piece { len: 3, offset: 0, lost: 0, at: Ns(3) })"
+    );
 }
 
 #[test]
@@ -208,9 +263,15 @@ fn lossy_text_begins_with_a_whole_character() {
 fn a_piece_ends_where_the_late_bytes_begin() {
     let mut feed = Feed::new(Captured::new(KEEP, true, AHEAD, false));
     feed.read(100);
-    let piece = feed.captured.next_piece(60).map(|piece| (piece.offset, piece.bytes.len()));
+    let piece = feed
+        .captured
+        .next_piece(60)
+        .map(|piece| (piece.offset, piece.bytes.len()));
     assert_eq!(piece, Some((0, 60)));
-    let piece = feed.captured.next_piece(60).map(|piece| (piece.offset, piece.bytes.len()));
+    let piece = feed
+        .captured
+        .next_piece(60)
+        .map(|piece| (piece.offset, piece.bytes.len()));
     assert_eq!(piece, Some((60, 40)));
     assert_eq!(feed.captured.undelivered(), 0);
     feed.read(5);
@@ -219,5 +280,9 @@ fn a_piece_ends_where_the_late_bytes_begin() {
     let mut feed = Feed::new(Captured::new(10, true, AHEAD, false));
     feed.read(100);
     feed.captured.stop_delivery();
-    assert_eq!(feed.captured.to_vec(), feed.written[90..], "the bound holds at once");
+    assert_eq!(
+        feed.captured.to_vec(),
+        feed.written[90..],
+        "the bound holds at once"
+    );
 }

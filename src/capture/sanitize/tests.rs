@@ -25,7 +25,10 @@ fn control_sequences_are_taken_out() {
         (b"\x1b7\x1b8\x1bMx\x1bc", "x"),
         (b"\x1b[?25l\x1b[2K\x1b[12;3Hx", "x"),
         (b"\x1b[38:2:1:2:3mx\x1b[ qy", "xy"),
-        ("\u{9b}31mx\u{9d}title\u{9c}y\u{90}dcs\u{9c}z\u{85}".as_bytes(), "xyz"),
+        (
+            "\u{9b}31mx\u{9d}title\u{9c}y\u{90}dcs\u{9c}z\u{85}".as_bytes(),
+            "xyz",
+        ),
         (b"\x1b]title\x1b[31mred", "red"),
         (b"\x1b[31\x18mx", "mx"),
         (b"\x1b\x1b[31mx", "x"),
@@ -81,7 +84,10 @@ fn what_is_not_text_is_replaced_as_the_standard_library_does_it() {
     ] {
         assert_eq!(clean(line), String::from_utf8_lossy(line), "{line:?}");
     }
-    assert_eq!(clean("a\u{202e}b\u{2066}c\u{2029}d\u{2070}\u{2027}".as_bytes()), "a\u{fffd}b\u{fffd}c\u{fffd}d\u{2070}\u{2027}");
+    assert_eq!(
+        clean("a\u{202e}b\u{2066}c\u{2029}d\u{2070}\u{2027}".as_bytes()),
+        "a\u{fffd}b\u{fffd}c\u{fffd}d\u{2070}\u{2027}"
+    );
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! What this kernel, in this process, can do: found by trying.
-#![expect(unsafe_code, reason = "tries system calls with arguments that cannot do anything")]
+#![expect(
+    unsafe_code,
+    reason = "tries system calls with arguments that cannot do anything"
+)]
 
 use super::{feed, pidfd};
 use crate::error::{BuildError, Errno};
@@ -8,45 +11,77 @@ use crate::kernel::{Caps, MemberWatch};
 use crate::words::{Backend, ExitSource, ExitSourceChoice, GroupSignal};
 use std::os::fd::AsFd;
 
-/// Tries everything but the poll set, which is tried by making it. An error only if the host insists on what is not there.
+/// Tries everything but the poll set, which is tried by making it. An error only if the host
+/// insists on what is not there.
 pub(crate) fn find(options: &LinuxOptions) -> Result<Caps, BuildError> {
     let clone3 = try_clone3();
     let opened = pidfd::open(std::process::id());
-    let exit = choose_exit(options.exit_source, clone3, opened.as_ref().map(|_| ()).map_err(|e| *e))?;
+    let exit = choose_exit(
+        options.exit_source,
+        clone3,
+        opened.as_ref().map(|_| ()).map_err(|e| *e),
+    )?;
     let mut caps = Caps::bare(Backend::Epoll, exit.0);
     caps.exit_why = exit.1;
     caps.clone3 = clone3.is_ok();
     // clone(2) has CLONE_PIDFD as well, of the same age, and nothing harmless to try it by.
     caps.pidfd_from_clone = clone3.is_ok() || is_at_least(5, 3);
     caps.pidfd_open = opened.is_ok();
-    // Flags are looked at before the descriptor, and the descriptor before anything else: EBADF is a yes.
+    // Flags are looked at before the descriptor, and the descriptor before anything else: EBADF is
+    // a yes.
     caps.pidfd_signal = try_signal(0) == libc::EBADF;
-    caps.group_signal =
-        caps.pidfd_signal && options.group_signal == GroupSignal::Auto && try_signal(libc::PIDFD_SIGNAL_PROCESS_GROUP) == libc::EBADF;
-    // That the request is known can be tried; that it tells of the dead cannot, without somebody who has died.
-    caps.exit_info = is_at_least(6, 15) && opened.is_ok_and(|own| pidfd::info(own.as_fd(), u64::from(libc::PIDFD_INFO_EXIT)).is_ok());
+    caps.group_signal = caps.pidfd_signal
+        && options.group_signal == GroupSignal::Auto
+        && try_signal(libc::PIDFD_SIGNAL_PROCESS_GROUP) == libc::EBADF;
+    // That the request is known can be tried; that it tells of the dead cannot, without somebody
+    // who has died.
+    caps.exit_info = is_at_least(6, 15)
+        && opened
+            .is_ok_and(|own| pidfd::info(own.as_fd(), u64::from(libc::PIDFD_INFO_EXIT)).is_ok());
     caps.close_range = try_close_range();
     caps.nosignal_write = feed::can_write_without_signal();
-    caps.members = if caps.pidfd_open { MemberWatch::ByPidfd } else { MemberWatch::ByLooking };
+    caps.members = if caps.pidfd_open {
+        MemberWatch::ByPidfd
+    } else {
+        MemberWatch::ByLooking
+    };
     Ok(caps)
 }
 
 type Tried = Result<(), Errno>;
 
-fn choose_exit(choice: ExitSourceChoice, clone3: Tried, open: Tried) -> Result<(ExitSource, String), BuildError> {
+fn choose_exit(
+    choice: ExitSourceChoice,
+    clone3: Tried,
+    open: Tried,
+) -> Result<(ExitSource, String), BuildError> {
     const EVERY_SECOND: &str = "children are also asked once a second";
     match (choice, clone3, open) {
-        (ExitSourceChoice::Sigchld, ..) => Ok((ExitSource::Sigchld, format!("SIGCHLD was asked for; {EVERY_SECOND}"))),
+        (ExitSourceChoice::Sigchld, ..) => Ok((
+            ExitSource::Sigchld,
+            format!("SIGCHLD was asked for; {EVERY_SECOND}"),
+        )),
         (ExitSourceChoice::Pidfd, Ok(()), _) | (ExitSourceChoice::Pidfd, _, Ok(())) => {
             Ok((ExitSource::Pidfd, "pidfds were asked for".into()))
         }
-        (ExitSourceChoice::Pidfd, Err(_), Err(e)) => Err(BuildError::new("watch exits by pidfd", Some(e))),
-        (ExitSourceChoice::Auto, Ok(()), Ok(())) => Ok((ExitSource::Pidfd, "pidfds are available".into())),
-        (ExitSourceChoice::Auto, Ok(()), Err(e)) => Ok((ExitSource::Pidfd, format!("clone3 gives pidfds; pidfd_open refused: {e}"))),
-        (ExitSourceChoice::Auto, Err(e), Ok(())) => Ok((ExitSource::Pidfd, format!("pidfd_open gives pidfds; clone3 refused: {e}"))),
-        (ExitSourceChoice::Auto, Err(clone3), Err(open)) => {
-            Ok((ExitSource::Sigchld, format!("clone3 refused: {clone3}; pidfd_open refused: {open}; {EVERY_SECOND}")))
+        (ExitSourceChoice::Pidfd, Err(_), Err(e)) => {
+            Err(BuildError::new("watch exits by pidfd", Some(e)))
         }
+        (ExitSourceChoice::Auto, Ok(()), Ok(())) => {
+            Ok((ExitSource::Pidfd, "pidfds are available".into()))
+        }
+        (ExitSourceChoice::Auto, Ok(()), Err(e)) => Ok((
+            ExitSource::Pidfd,
+            format!("clone3 gives pidfds; pidfd_open refused: {e}"),
+        )),
+        (ExitSourceChoice::Auto, Err(e), Ok(())) => Ok((
+            ExitSource::Pidfd,
+            format!("pidfd_open gives pidfds; clone3 refused: {e}"),
+        )),
+        (ExitSourceChoice::Auto, Err(clone3), Err(open)) => Ok((
+            ExitSource::Sigchld,
+            format!("clone3 refused: {clone3}; pidfd_open refused: {open}; {EVERY_SECOND}"),
+        )),
     }
 }
 
@@ -63,7 +98,15 @@ fn try_clone3() -> Tried {
 /// The errno of a signal 0 to no descriptor.
 fn try_signal(flags: u32) -> i32 {
     // SAFETY: descriptor -1 is nobody, signal 0 is none.
-    let result = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, -1, 0, std::ptr::null::<u8>(), flags) };
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            -1,
+            0,
+            std::ptr::null::<u8>(),
+            flags,
+        )
+    };
     last_errno(result)
 }
 
@@ -75,7 +118,13 @@ fn try_close_range() -> bool {
 }
 
 fn last_errno(result: libc::c_long) -> i32 {
-    if result == -1 { std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) } else { 0 }
+    if result == -1 {
+        std::io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EIO)
+    } else {
+        0
+    }
 }
 
 /// uname(2): the release, as far as it is two numbers.
@@ -86,7 +135,9 @@ fn is_at_least(major: u32, minor: u32) -> bool {
 
 fn is_release_at_least(release: &[u8], wanted: (u32, u32)) -> bool {
     let text = String::from_utf8_lossy(release);
-    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse::<u32>().unwrap_or(0));
+    let mut numbers = text
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|n| n.parse::<u32>().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= wanted
 }
 
@@ -97,16 +148,29 @@ mod tests {
     #[test]
     fn what_was_asked_for_is_told_with_its_reason() {
         let refused = Err(Errno::from_raw(libc::EPERM));
-        let auto = |clone3, open| choose_exit(ExitSourceChoice::Auto, clone3, open).expect("there is always a way");
+        let auto = |clone3, open| {
+            choose_exit(ExitSourceChoice::Auto, clone3, open).expect("there is always a way")
+        };
         assert_eq!(auto(Ok(()), Ok(())).0, ExitSource::Pidfd);
-        assert_eq!(auto(Ok(()), refused).1, "clone3 gives pidfds; pidfd_open refused: Operation not permitted (EPERM)");
+        assert_eq!(
+            auto(Ok(()), refused).1,
+            "clone3 gives pidfds; pidfd_open refused: Operation not permitted (EPERM)"
+        );
         assert_eq!(auto(refused, Ok(())).0, ExitSource::Pidfd);
         let (source, why) = auto(refused, Err(Errno::from_raw(libc::ENOSYS)));
         assert_eq!(source, ExitSource::Sigchld);
         assert!(why.contains("clone3 refused: Operation not permitted (EPERM); pidfd_open refused: Function not implemented"), "{why}");
-        assert_eq!(choose_exit(ExitSourceChoice::Sigchld, Ok(()), Ok(())).expect("can be had").0, ExitSource::Sigchld);
+        assert_eq!(
+            choose_exit(ExitSourceChoice::Sigchld, Ok(()), Ok(()))
+                .expect("can be had")
+                .0,
+            ExitSource::Sigchld
+        );
         let error = choose_exit(ExitSourceChoice::Pidfd, refused, refused).expect_err("not there");
-        assert_eq!(error.to_string(), "watch exits by pidfd: Operation not permitted (EPERM)");
+        assert_eq!(
+            error.to_string(),
+            "watch exits by pidfd: Operation not permitted (EPERM)"
+        );
     }
 
     #[test]
@@ -124,7 +188,11 @@ mod tests {
         ] {
             assert!(!has || is_at_least(major, minor), "{caps:?}");
         }
-        let off = find(&LinuxOptions { group_signal: GroupSignal::Off, ..LinuxOptions::default() }).expect("caps");
+        let off = find(&LinuxOptions {
+            group_signal: GroupSignal::Off,
+            ..LinuxOptions::default()
+        })
+        .expect("caps");
         assert!(!off.group_signal);
     }
 

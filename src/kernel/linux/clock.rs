@@ -4,7 +4,8 @@ use crate::time::Ns;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Monotonic time since it was made (CLOCK_MONOTONIC: it stands still while the machine is suspended).
+/// Monotonic time since it was made (CLOCK_MONOTONIC: it stands still while the machine is
+/// suspended).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     origin: Instant,
@@ -14,7 +15,10 @@ pub(crate) struct Clock {
 impl Clock {
     /// A clock that begins now.
     pub(crate) fn new() -> Clock {
-        Clock { origin: instant(), tag: tag() }
+        Clock {
+            origin: instant(),
+            tag: tag(),
+        }
     }
 
     /// Nanoseconds since it was made.
@@ -34,7 +38,11 @@ impl Clock {
 }
 
 /// Of nanoseconds, the lowest bits differ most. Never 0: that is the tag of forked copies.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "any bits will do")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "any bits will do"
+)]
 fn tag() -> u32 {
     let now = clock_gettime(ClockId::Monotonic);
     ((now.tv_nsec as u32) ^ (now.tv_sec as u32).rotate_left(20)).max(1)
@@ -50,10 +58,14 @@ pub(crate) fn wall() -> SystemTime {
     SystemTime::now()
 }
 
-/// Time since boot, suspended time included: what process start times count from (proc_pid_stat(5), field 22).
+/// Time since boot, suspended time included: what process start times count from (proc_pid_stat(5),
+/// field 22).
 pub(crate) fn since_boot() -> Duration {
     let now = clock_gettime(ClockId::Boottime);
-    Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
+    Duration::new(
+        u64::try_from(now.tv_sec).unwrap_or(0),
+        u32::try_from(now.tv_nsec).unwrap_or(0),
+    )
 }
 
 #[cfg(test)]

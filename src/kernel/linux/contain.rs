@@ -1,4 +1,5 @@
-//! What sees a generation's processes outside its group: a cookie in their environment, or a cgroup of their own.
+//! What sees a generation's processes outside its group: a cookie in their environment, or a cgroup
+//! of their own.
 
 use super::cgroup::Cgroup;
 use super::group;
@@ -29,7 +30,8 @@ pub(crate) enum Contained {
 pub(crate) struct Cookie {
     /// The variable, `NAME=1`.
     text: CString,
-    /// When the leader began, in clock ticks since boot: whoever began earlier is not its descendant.
+    /// When the leader began, in clock ticks since boot: whoever began earlier is not its
+    /// descendant.
     pub since: u64,
     /// Who outside the group has got the last signal: number and start time.
     told: Vec<(u32, u64)>,
@@ -47,22 +49,35 @@ impl Ids {
     pub(crate) fn new() -> Ids {
         // The keys come from the system's random numbers.
         let base = RandomState::new().build_hasher().finish();
-        Ids { base, prefix: format!("LASTWORDS_COOKIE_{base:016x}") }
+        Ids {
+            base,
+            prefix: format!("LASTWORDS_COOKIE_{base:016x}"),
+        }
     }
 
-    /// What the names of all cookies of this kernel object begin with; eight hexadecimal digits and `=` follow.
+    /// What the names of all cookies of this kernel object begin with; eight hexadecimal digits and
+    /// `=` follow.
     pub(crate) fn prefix(&self) -> &[u8] {
         self.prefix.as_bytes()
     }
 
     /// What the plan asks for; `None` for the group alone.
-    pub(crate) fn make(&self, containment: &Containment, sequence: u32) -> Result<Option<Box<Contained>>, SpawnError> {
+    pub(crate) fn make(
+        &self,
+        containment: &Containment,
+        sequence: u32,
+    ) -> Result<Option<Box<Contained>>, SpawnError> {
         Ok(match containment {
             Containment::Group => None,
             Containment::Cookie => {
                 // No NUL in it.
-                let text = CString::new(format!("{}{sequence:08x}=1", self.prefix)).unwrap_or_default();
-                Some(Box::new(Contained::Cookie(Cookie { text, since: 0, told: Vec::new() })))
+                let text =
+                    CString::new(format!("{}{sequence:08x}=1", self.prefix)).unwrap_or_default();
+                Some(Box::new(Contained::Cookie(Cookie {
+                    text,
+                    since: 0,
+                    told: Vec::new(),
+                })))
             }
             Containment::Cgroup(options) => {
                 let name = format!("lastwords-{:016x}{sequence:08x}", self.base);
@@ -76,8 +91,14 @@ impl Contained {
     /// As the spawner wants it.
     pub(crate) fn inside(&self) -> Inside<'_> {
         match self {
-            Contained::Cookie(cookie) => Inside { variable: Some(&cookie.text), cgroup: None },
-            Contained::Cgroup(cgroup) => Inside { variable: None, cgroup: Some(cgroup) },
+            Contained::Cookie(cookie) => Inside {
+                variable: Some(&cookie.text),
+                cgroup: None,
+            },
+            Contained::Cgroup(cgroup) => Inside {
+                variable: None,
+                cgroup: Some(cgroup),
+            },
         }
     }
 
@@ -112,18 +133,32 @@ pub(crate) fn signal(row: &mut Row, signal: Signal, caps: &Caps, proc: Option<&P
     group.and(outside)
 }
 
-/// Signals those outside who are known by now, and have not got the last signal. SIGCONT goes with it.
-pub(crate) fn signal_outside(row: &mut Row, signal: Signal, caps: &Caps, proc: Option<&Proc>) -> Signalled {
+/// Signals those outside who are known by now, and have not got the last signal. SIGCONT goes with
+/// it.
+pub(crate) fn signal_outside(
+    row: &mut Row,
+    signal: Signal,
+    caps: &Caps,
+    proc: Option<&Proc>,
+) -> Signalled {
     match row.contained.as_deref() {
         Some(Contained::Cookie(_)) => signal_known(row, signal, caps, proc, false),
         Some(Contained::Cgroup(_)) | None => Signalled::Empty,
     }
 }
 
-/// Members that a look has found and that have left the group: one by one, through descriptors that were opened before it was
-/// asked who they are.
-fn signal_known(row: &mut Row, signal: Signal, caps: &Caps, proc: Option<&Proc>, is_new: bool) -> Signalled {
-    let (Some(proc), true) = (proc, caps.pidfd_open && caps.pidfd_signal) else { return Signalled::Empty };
+/// Members that a look has found and that have left the group: one by one, through descriptors that
+/// were opened before it was asked who they are.
+fn signal_known(
+    row: &mut Row,
+    signal: Signal,
+    caps: &Caps,
+    proc: Option<&Proc>,
+    is_new: bool,
+) -> Signalled {
+    let (Some(proc), true) = (proc, caps.pidfd_open && caps.pidfd_signal) else {
+        return Signalled::Empty;
+    };
     let (pid, known) = (row.pid, std::mem::take(&mut row.known));
     let mut answer = Signalled::Empty;
     if let Some(Contained::Cookie(cookie)) = row.contained.as_deref_mut() {
@@ -132,7 +167,9 @@ fn signal_known(row: &mut Row, signal: Signal, caps: &Caps, proc: Option<&Proc>,
             if is_repeated || one.0 == pid || pidfd::group_of(one.0) == Some(pid) {
                 continue;
             }
-            let Ok((fd, _)) = open_verified(proc, one.0, Some(one.1)) else { continue };
+            let Ok((fd, _)) = open_verified(proc, one.0, Some(one.1)) else {
+                continue;
+            };
             match pidfd::send(fd.as_fd(), Some(signal), To::Process).map_err(|e| e.raw()) {
                 Ok(()) => answer = Signalled::Sent,
                 Err(libc::EPERM) if answer != Signalled::Sent => answer = Signalled::Denied,
@@ -154,10 +191,12 @@ pub(crate) fn probe(row: &Row, caps: &Caps) -> Probe {
         (None, _) | (_, Probe::Alive) => group,
         // Only a look tells.
         (Some(Contained::Cookie(_)), Probe::Empty | Probe::Cannot) => Probe::Cannot,
-        (Some(Contained::Cgroup(cgroup)), Probe::Empty | Probe::Cannot) => match cgroup.is_populated() {
-            Some(true) => Probe::Alive,
-            Some(false) => group,
-            None => Probe::Cannot,
-        },
+        (Some(Contained::Cgroup(cgroup)), Probe::Empty | Probe::Cannot) => {
+            match cgroup.is_populated() {
+                Some(true) => Probe::Alive,
+                Some(false) => group,
+                None => Probe::Cannot,
+            }
+        }
     }
 }

@@ -8,7 +8,8 @@ use crate::kernel::plan::{OutputPlan, Plan, StdinPlan, Through};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// What a spawn needs of descriptors, made before the child exists. Dropped, everything is closed again.
+/// What a spawn needs of descriptors, made before the child exists. Dropped, everything is closed
+/// again.
 #[derive(Debug)]
 pub(crate) struct Ends {
     /// What becomes the child's 0, 1 and 2.
@@ -50,7 +51,11 @@ impl Ends {
             StdinPlan::Fd(fd) => ChildEnd::Fd(fd.as_raw_fd()),
             StdinPlan::Feed | StdinPlan::Raw => {
                 let Pipe { ours, childs } = Pipe::to_child().map_err(no_pipe)?;
-                let place = if matches!(plan, StdinPlan::Raw) { &mut self.raw[0] } else { &mut self.feed };
+                let place = if matches!(plan, StdinPlan::Raw) {
+                    &mut self.raw[0]
+                } else {
+                    &mut self.feed
+                };
                 *place = Some(ours);
                 ChildEnd::Fd(self.childs[0].insert(childs).as_raw_fd())
             }
@@ -58,7 +63,12 @@ impl Ends {
         Ok(())
     }
 
-    fn output(&mut self, number: usize, plan: &OutputPlan, null: &mut Option<OwnedFd>) -> Result<(), SpawnError> {
+    fn output(
+        &mut self,
+        number: usize,
+        plan: &OutputPlan,
+        null: &mut Option<OwnedFd>,
+    ) -> Result<(), SpawnError> {
         self.child[number] = match plan {
             OutputPlan::Inherit => ChildEnd::Inherit,
             OutputPlan::Null => dev_null(null)?,
@@ -78,7 +88,12 @@ impl Ends {
                         (made, 0)
                     }
                 };
-                self.readers[number - 1] = Some(Reader { fd: ours, hung_up: false, ended: false, peer });
+                self.readers[number - 1] = Some(Reader {
+                    fd: ours,
+                    hung_up: false,
+                    ended: false,
+                    peer,
+                });
                 ChildEnd::Fd(self.childs[number].insert(childs).as_raw_fd())
             }
             OutputPlan::Raw => {
@@ -104,10 +119,17 @@ fn no_pipe(errno: Errno) -> SpawnError {
 
 fn dev_null(null: &mut Option<OwnedFd>) -> Result<ChildEnd, SpawnError> {
     if null.is_none() {
-        let opened = openat(CWD, c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+        let opened = openat(
+            CWD,
+            c"/dev/null",
+            OFlags::RDWR | OFlags::CLOEXEC,
+            Mode::empty(),
+        );
         *null = Some(opened.map_err(|e| no_pipe(e.into()).at("/dev/null"))?);
     }
-    Ok(null.as_ref().map_or(ChildEnd::Inherit, |fd| ChildEnd::Fd(fd.as_raw_fd())))
+    Ok(null
+        .as_ref()
+        .map_or(ChildEnd::Inherit, |fd| ChildEnd::Fd(fd.as_raw_fd())))
 }
 
 #[cfg(test)]
@@ -117,13 +139,22 @@ mod tests {
     use std::sync::Arc;
 
     fn plan(stdin: StdinPlan, stdout: OutputPlan, stderr: OutputPlan) -> Plan {
-        Plan { stdin, stdout, stderr, ..Plan::new(OsString::from("true")) }
+        Plan {
+            stdin,
+            stdout,
+            stderr,
+            ..Plan::new(OsString::from("true"))
+        }
     }
 
     #[test]
     fn each_end_has_one_owner() {
         let mut null = None;
-        let ends = Ends::make(&plan(StdinPlan::Feed, OutputPlan::Raw, OutputPlan::CAPTURED), &mut null).expect("ends");
+        let ends = Ends::make(
+            &plan(StdinPlan::Feed, OutputPlan::Raw, OutputPlan::CAPTURED),
+            &mut null,
+        )
+        .expect("ends");
         assert!(ends.feed.is_some() && ends.raw[0].is_none());
         assert!(ends.raw[1].is_some() && ends.readers[0].is_none());
         assert!(ends.readers[1].is_some() && ends.raw[2].is_none());
@@ -136,25 +167,53 @@ mod tests {
     #[test]
     fn merged_streams_are_one_pipe_and_null_is_opened_once() {
         let mut null = None;
-        let ends = Ends::make(&plan(StdinPlan::Null, OutputPlan::CAPTURED, OutputPlan::ToStdout), &mut null).expect("ends");
+        let ends = Ends::make(
+            &plan(StdinPlan::Null, OutputPlan::CAPTURED, OutputPlan::ToStdout),
+            &mut null,
+        )
+        .expect("ends");
         assert_eq!(ends.child[1], ends.child[2]);
         assert!(ends.childs[2].is_none() && ends.readers[1].is_none());
         let first = null.as_ref().map(AsRawFd::as_raw_fd);
-        let ends = Ends::make(&plan(StdinPlan::Null, OutputPlan::Null, OutputPlan::ToStdout), &mut null).expect("ends");
+        let ends = Ends::make(
+            &plan(StdinPlan::Null, OutputPlan::Null, OutputPlan::ToStdout),
+            &mut null,
+        )
+        .expect("ends");
         assert_eq!(null.as_ref().map(AsRawFd::as_raw_fd), first);
-        assert!(ends.child.iter().all(|end| Some(*end) == first.map(ChildEnd::Fd)));
+        assert!(
+            ends.child
+                .iter()
+                .all(|end| Some(*end) == first.map(ChildEnd::Fd))
+        );
     }
 
     #[test]
     fn what_the_host_gives_is_left_with_the_host() {
-        let file = Arc::new(OwnedFd::from(std::fs::File::open("/dev/null").expect("/dev/null")));
+        let file = Arc::new(OwnedFd::from(
+            std::fs::File::open("/dev/null").expect("/dev/null"),
+        ));
         let given = ChildEnd::Fd(file.as_raw_fd());
-        let (stdin, stdout) = (StdinPlan::Fd(Arc::clone(&file)), OutputPlan::Fd(Arc::clone(&file)));
+        let (stdin, stdout) = (
+            StdinPlan::Fd(Arc::clone(&file)),
+            OutputPlan::Fd(Arc::clone(&file)),
+        );
         let ends = Ends::make(&plan(stdin, stdout, OutputPlan::Inherit), &mut None).expect("ends");
         assert_eq!(ends.child, [given, given, ChildEnd::Inherit]);
         drop(ends);
         assert_eq!(Arc::strong_count(&file), 1);
-        let ends = Ends::make(&plan(StdinPlan::Inherit, OutputPlan::Inherit, OutputPlan::ToStdout), &mut None).expect("ends");
-        assert_eq!(ends.child, [ChildEnd::Inherit, ChildEnd::Inherit, ChildEnd::Fd(1)]);
+        let ends = Ends::make(
+            &plan(
+                StdinPlan::Inherit,
+                OutputPlan::Inherit,
+                OutputPlan::ToStdout,
+            ),
+            &mut None,
+        )
+        .expect("ends");
+        assert_eq!(
+            ends.child,
+            [ChildEnd::Inherit, ChildEnd::Inherit, ChildEnd::Fd(1)]
+        );
     }
 }

@@ -9,8 +9,14 @@ use std::os::fd::AsFd;
 /// Boxes of rows that were let go, for the next exits.
 pub(crate) type Spare = Vec<Box<ExitInfo>>;
 
-/// Asks, and notes the answer in the row, in one of the boxes that are spare. Once it has ended the answer is always the same.
-pub(crate) fn collect(row: &mut Row, keep: Keep, poller: &mut Poller, spare: &mut Spare) -> Collected {
+/// Asks, and notes the answer in the row, in one of the boxes that are spare. Once it has ended the
+/// answer is always the same.
+pub(crate) fn collect(
+    row: &mut Row,
+    keep: Keep,
+    poller: &mut Poller,
+    spare: &mut Spare,
+) -> Collected {
     let reap = keep == Keep::No;
     match row.leader {
         Leader::Running => {}
@@ -30,12 +36,24 @@ pub(crate) fn collect(row: &mut Row, keep: Keep, poller: &mut Poller, spare: &mu
             return Collected::NotYet;
         }
         Waited::Ended(info, peak) => {
-            let usage = info.usage.map(|u| Usage { max_rss_kib: pidfd::peak(peak, row.host_peak), ..u });
-            row.exit = Some(boxed(ExitInfo { exit: info.exit, usage }, spare));
+            let usage = info.usage.map(|u| Usage {
+                max_rss_kib: pidfd::peak(peak, row.host_peak),
+                ..u
+            });
+            row.exit = Some(boxed(
+                ExitInfo {
+                    exit: info.exit,
+                    usage,
+                },
+                spare,
+            ));
             row.leader = if reap { Leader::Gone } else { Leader::Kept };
         }
         Waited::NotOurs => {
-            let exit = row.pidfd.as_ref().and_then(|fd| pidfd::exit_from_info(fd.as_fd()));
+            let exit = row
+                .pidfd
+                .as_ref()
+                .and_then(|fd| pidfd::exit_from_info(fd.as_fd()));
             row.exit = exit.map(|exit| boxed(ExitInfo { exit, usage: None }, spare));
             row.leader = Leader::Gone;
         }
@@ -61,7 +79,10 @@ fn boxed(info: ExitInfo, spare: &mut Spare) -> Box<ExitInfo> {
 }
 
 fn told(row: &Row) -> Collected {
-    row.exit.as_deref().copied().map_or(Collected::Lost, Collected::Ended)
+    row.exit
+        .as_deref()
+        .copied()
+        .map_or(Collected::Lost, Collected::Ended)
 }
 
 /// A spurious notice: the pidfd stays in the poll set, and who is asked by number is asked again.

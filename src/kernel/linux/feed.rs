@@ -1,5 +1,9 @@
-//! Writing to a child's stdin. EPIPE never becomes a signal in the host, whose disposition of SIGPIPE is not touched.
-#![expect(unsafe_code, reason = "pwritev2 with a flag that rustix does not name, and this thread's signal mask")]
+//! Writing to a child's stdin. EPIPE never becomes a signal in the host, whose disposition of
+//! SIGPIPE is not touched.
+#![expect(
+    unsafe_code,
+    reason = "pwritev2 with a flag that rustix does not name, and this thread's signal mask"
+)]
 
 use crate::error::Errno;
 use crate::kernel::Wrote;
@@ -11,7 +15,9 @@ const RWF_NOSIGNAL: i32 = 0x100;
 
 /// Whether pwritev2(2) knows RWF_NOSIGNAL, found by trying it on a pipe that has a reader.
 pub(crate) fn can_write_without_signal() -> bool {
-    let Ok((_reader, writer)) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK) else { return false };
+    let Ok((_reader, writer)) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK) else {
+        return false;
+    };
     matches!(write_without_signal(writer.as_fd(), b"x"), Ok(1))
 }
 
@@ -21,7 +27,11 @@ pub(crate) fn write(fd: BorrowedFd<'_>, bytes: &[u8], without_signal: bool) -> W
         return Wrote::Failed(Errno::from_raw(libc::EINVAL));
     }
     loop {
-        let result = if without_signal { write_without_signal(fd, bytes) } else { write_under_mask(fd, bytes) };
+        let result = if without_signal {
+            write_without_signal(fd, bytes)
+        } else {
+            write_under_mask(fd, bytes)
+        };
         return match result {
             // A pipe takes at least a byte or says EAGAIN.
             Ok(0) => Wrote::Full,
@@ -35,15 +45,28 @@ pub(crate) fn write(fd: BorrowedFd<'_>, bytes: &[u8], without_signal: bool) -> W
 }
 
 fn write_without_signal(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, i32> {
-    let piece = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    // The raw call: not every C library lets an unknown flag through. Offset -1 is "where the file is" (readv(2)).
-    // SAFETY: the one piece is `bytes`, which the kernel only reads.
-    let n = unsafe { libc::syscall(libc::SYS_pwritev2, fd.as_raw_fd(), &raw const piece, 1_usize, -1_i64, -1_i64, RWF_NOSIGNAL) };
+    let piece = libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    };
+    // The raw call: not every C library lets an unknown flag through. Offset -1 is "where the file
+    // is" (readv(2)). SAFETY: the one piece is `bytes`, which the kernel only reads.
+    let n = unsafe {
+        libc::syscall(
+            libc::SYS_pwritev2,
+            fd.as_raw_fd(),
+            &raw const piece,
+            1_usize,
+            -1_i64,
+            -1_i64,
+            RWF_NOSIGNAL,
+        )
+    };
     usize::try_from(n).map_err(|_| last_errno())
 }
 
-/// SIGPIPE of a write is sent to the writing thread, at once. So it is blocked in this thread for the write, and taken back if
-/// it was not pending before.
+/// SIGPIPE of a write is sent to the writing thread, at once. So it is blocked in this thread for
+/// the write, and taken back if it was not pending before.
 fn write_under_mask(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, i32> {
     let pipe = sigpipe();
     let was_pending = is_pending(libc::SIGPIPE);
@@ -55,12 +78,21 @@ fn write_under_mask(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, i32> {
     }
     let result = rustix::io::write(fd, bytes).map_err(rustix::io::Errno::raw_os_error);
     if result == Err(libc::EPIPE) && !was_pending {
-        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: set and time live here; no information is asked for. EINTR: nothing was taken yet.
-        while unsafe { libc::sigtimedwait(&raw const pipe, std::ptr::null_mut(), &raw const now) } == -1 && last_errno() == libc::EINTR {}
+        let now = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: set and time live here; no information is asked for. EINTR: nothing was taken
+        // yet.
+        while unsafe { libc::sigtimedwait(&raw const pipe, std::ptr::null_mut(), &raw const now) }
+            == -1
+            && last_errno() == libc::EINTR
+        {}
     }
     // SAFETY: the set was filled in above.
-    let _ = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    let _ = unsafe {
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut())
+    };
     result
 }
 
@@ -86,7 +118,9 @@ fn sigpipe() -> libc::sigset_t {
 }
 
 fn last_errno() -> i32 {
-    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+    std::io::Error::last_os_error()
+        .raw_os_error()
+        .unwrap_or(libc::EIO)
 }
 
 #[cfg(test)]
@@ -100,7 +134,11 @@ mod tests {
     }
 
     fn ways() -> Vec<bool> {
-        if can_write_without_signal() { vec![false, true] } else { vec![false] }
+        if can_write_without_signal() {
+            vec![false, true]
+        } else {
+            vec![false]
+        }
     }
 
     #[test]
@@ -125,30 +163,41 @@ mod tests {
 
     #[test]
     fn a_reader_that_is_gone_raises_no_signal_even_under_the_default_action() {
-        alone("a_reader_that_is_gone_raises_no_signal_even_under_the_default_action", module_path!(), || {
-            // SAFETY: sets the default action, which ends this process of its own if a SIGPIPE comes through.
-            unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-            for way in ways() {
-                let (reader, writer) = nonblocking();
-                drop(reader);
-                assert_eq!(write(writer.as_fd(), b"x", way), Wrote::NoReader);
-                assert!(!is_pending(libc::SIGPIPE));
-            }
-        });
+        alone(
+            "a_reader_that_is_gone_raises_no_signal_even_under_the_default_action",
+            module_path!(),
+            || {
+                // SAFETY: sets the default action, which ends this process of its own if a SIGPIPE
+                // comes through.
+                unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+                for way in ways() {
+                    let (reader, writer) = nonblocking();
+                    drop(reader);
+                    assert_eq!(write(writer.as_fd(), b"x", way), Wrote::NoReader);
+                    assert!(!is_pending(libc::SIGPIPE));
+                }
+            },
+        );
     }
 
     #[test]
     fn a_signal_that_was_pending_before_stays_pending() {
-        alone("a_signal_that_was_pending_before_stays_pending", module_path!(), || {
-            let set = sigpipe();
-            // SAFETY: the set lives here; this thread alone is changed.
-            unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
-            // SAFETY: sent to this thread, which has it blocked.
-            unsafe { libc::raise(libc::SIGPIPE) };
-            let (reader, writer) = nonblocking();
-            drop(reader);
-            assert_eq!(write(writer.as_fd(), b"x", false), Wrote::NoReader);
-            assert!(is_pending(libc::SIGPIPE));
-        });
+        alone(
+            "a_signal_that_was_pending_before_stays_pending",
+            module_path!(),
+            || {
+                let set = sigpipe();
+                // SAFETY: the set lives here; this thread alone is changed.
+                unsafe {
+                    libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut())
+                };
+                // SAFETY: sent to this thread, which has it blocked.
+                unsafe { libc::raise(libc::SIGPIPE) };
+                let (reader, writer) = nonblocking();
+                drop(reader);
+                assert_eq!(write(writer.as_fd(), b"x", false), Wrote::NoReader);
+                assert!(is_pending(libc::SIGPIPE));
+            },
+        );
     }
 }

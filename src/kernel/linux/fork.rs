@@ -1,7 +1,9 @@
-//! Tells a process from its forked copies: a page that the kernel empties in a forked child (MADV_WIPEONFORK, Linux 4.14).
+//! Tells a process from its forked copies: a page that the kernel empties in a forked child
+//! (MADV_WIPEONFORK, Linux 4.14).
 //!
-//! A forked copy of a host has the loop's descriptors, and so its poll set: what it did to them, the host would feel. It must
-//! not wait, signal or spawn in the host's name, and dropping it closes its own copies of the descriptors and nothing more.
+//! A forked copy of a host has the loop's descriptors, and so its poll set: what it did to them,
+//! the host would feel. It must not wait, signal or spawn in the host's name, and dropping it
+//! closes its own copies of the descriptors and nothing more.
 #![expect(unsafe_code, reason = "maps one page, and reads it")]
 
 use crate::error::Errno;
@@ -16,7 +18,8 @@ const OURS: u32 = 0x4C57_4F52;
 #[derive(Debug)]
 pub(crate) struct ForkMark {
     page: Option<NonNull<AtomicU32>>,
-    /// Without such a page (refused by an old kernel) the process id is compared: a system call instead of a memory load.
+    /// Without such a page (refused by an old kernel) the process id is compared: a system call
+    /// instead of a memory load.
     pid: rustix::process::Pid,
 }
 
@@ -29,11 +32,22 @@ impl ForkMark {
     /// Marks this process. ENOMEM is the only error to expect.
     pub(crate) fn new() -> Result<ForkMark, Errno> {
         let pid = rustix::process::getpid();
-        // SAFETY: a new private mapping at an address of the kernel's choice touches nothing that exists.
-        let page = unsafe { mmap_anonymous(std::ptr::null_mut(), PAGE, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }?;
+        // SAFETY: a new private mapping at an address of the kernel's choice touches nothing that
+        // exists.
+        let page = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                PAGE,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+        }?;
         // SAFETY: the page was mapped just now, and nobody else knows it.
         let wiped = unsafe { madvise(page, PAGE, Advice::LinuxWipeOnFork) };
-        let mark = ForkMark { page: NonNull::new(page.cast()), pid };
+        let mark = ForkMark {
+            page: NonNull::new(page.cast()),
+            pid,
+        };
         match (wiped, mark.cell()) {
             (Ok(()), Some(cell)) => cell.store(OURS, Ordering::Relaxed),
             _ => return Ok(ForkMark { page: None, pid }),
@@ -50,7 +64,8 @@ impl ForkMark {
     }
 
     fn cell(&self) -> Option<&AtomicU32> {
-        // SAFETY: the page stays mapped until drop, is aligned, zeroed by the kernel, and only used as this one atomic.
+        // SAFETY: the page stays mapped until drop, is aligned, zeroed by the kernel, and only used
+        // as this one atomic.
         self.page.map(|page| unsafe { page.as_ref() })
     }
 }
@@ -93,7 +108,10 @@ mod tests {
 
     #[test]
     fn without_the_page_the_process_id_tells() {
-        let mark = ForkMark { page: None, pid: rustix::process::getpid() };
+        let mark = ForkMark {
+            page: None,
+            pid: rustix::process::getpid(),
+        };
         assert!(!mark.is_copy());
         assert_eq!(exit_code_of_a_fork(|| i32::from(mark.is_copy())), 1);
     }

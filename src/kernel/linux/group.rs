@@ -1,5 +1,6 @@
-//! Signals to a generation's group, and the question whether anybody is left in it. A number is used only while it is pinned: by
-//! a leader that nobody has reaped, or by a descriptor of whom the signal is for.
+//! Signals to a generation's group, and the question whether anybody is left in it. A number is
+//! used only while it is pinned: by a leader that nobody has reaped, or by a descriptor of whom the
+//! signal is for.
 
 use super::pidfd::{self, To, Waited, wait_child};
 use super::procfs::Proc;
@@ -13,14 +14,17 @@ use rustix::process::test_kill_process_group;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 
-/// Signals the whole group: through the leader's pidfd with the group flag; by the group's number while the leader is not
-/// reaped; else the members that can be verified, one by one. A leader that went to another group is signalled too, alone.
+/// Signals the whole group: through the leader's pidfd with the group flag; by the group's number
+/// while the leader is not reaped; else the members that can be verified, one by one. A leader that
+/// went to another group is signalled too, alone.
 pub(crate) fn signal(row: &Row, signal: Signal, caps: &Caps, proc: Option<&Proc>) -> Signalled {
     if is_refused(row.pid) {
         return Signalled::NoWay;
     }
     // Its number means what it did as long as it has not been collected.
-    let strayed = row.leader == Leader::Running && is_pinned(row) && pidfd::group_of(row.pid).is_some_and(|group| group != row.pid);
+    let strayed = row.leader == Leader::Running
+        && is_pinned(row)
+        && pidfd::group_of(row.pid).is_some_and(|group| group != row.pid);
     let told = signal_group(row, signal, caps, proc);
     if !strayed {
         return told;
@@ -56,7 +60,9 @@ pub(crate) fn signal_leader(row: &Row, signal: Signal, caps: &Caps) -> Signalled
         return Signalled::Empty;
     }
     let result = match &row.pidfd {
-        Some(pidfd) if caps.pidfd_signal => pidfd::send(pidfd.as_fd(), Some(signal), To::Process).map_err(|e| e.raw()),
+        Some(pidfd) if caps.pidfd_signal => {
+            pidfd::send(pidfd.as_fd(), Some(signal), To::Process).map_err(|e| e.raw())
+        }
         _ if is_refused(row.pid) || !is_pinned(row) => return Signalled::NoWay,
         _ => pidfd::kill(row.pid, To::Process, signal).map_err(|e| e.raw()),
     };
@@ -84,17 +90,30 @@ pub(crate) fn probe(row: &Row, caps: &Caps) -> Probe {
         }
     }
     // A group that exists may be somebody else's by now; one that does not is nobody's.
-    if is_empty_by_number(row.pid) { Probe::Empty } else { Probe::Alive }
+    if is_empty_by_number(row.pid) {
+        Probe::Empty
+    } else {
+        Probe::Alive
+    }
 }
 
-/// Numbers that no signal of ours may ever be sent to: everybody, process 1's, negative ones, the host's own, its session's.
+/// Numbers that no signal of ours may ever be sent to: everybody, process 1's, negative ones, the
+/// host's own, its session's.
 fn is_refused(group: u32) -> bool {
-    group <= 1 || i32::try_from(group).is_err() || Some(group) == pidfd::group_of(0) || group == pidfd::own_session()
+    group <= 1
+        || i32::try_from(group).is_err()
+        || Some(group) == pidfd::group_of(0)
+        || group == pidfd::own_session()
 }
 
-/// The leader's number is reserved: it is a child of ours that runs, or its zombie. One that was stolen is neither.
+/// The leader's number is reserved: it is a child of ours that runs, or its zombie. One that was
+/// stolen is neither.
 fn is_pinned(row: &Row) -> bool {
-    row.leader != Leader::Gone && matches!(wait_child(row.name(), false), Waited::NotYet | Waited::Ended(..))
+    row.leader != Leader::Gone
+        && matches!(
+            wait_child(row.name(), false),
+            Waited::NotYet | Waited::Ended(..)
+        )
 }
 
 fn by_number(group: u32, signal: Signal) -> Signalled {
@@ -111,10 +130,12 @@ pub(super) fn is_empty_by_number(group: u32) -> bool {
     pidfd::pid_of(group).is_some_and(|pid| test_kill_process_group(pid) == Err(Errno::SRCH))
 }
 
-/// One by one: those a scan has found; if none of them is left, those that a look of our own finds now (0.13 ms at 200
-/// processes, 4.2 ms at 6,000; kernels without the group flag only, after the leader was reaped).
+/// One by one: those a scan has found; if none of them is left, those that a look of our own finds
+/// now (0.13 ms at 200 processes, 4.2 ms at 6,000; kernels without the group flag only, after the
+/// leader was reaped).
 ///
-/// A group of zombies has nobody in it: who died of the signal before this one may not have been collected yet.
+/// A group of zombies has nobody in it: who died of the signal before this one may not have been
+/// collected yet.
 fn to_members(row: &Row, signal: Signal, proc: &Proc) -> Signalled {
     let mut told = Told::default();
     for (pid, start) in &row.known {
@@ -159,7 +180,8 @@ impl Told {
     fn send(&mut self, row: &Row, proc: &Proc, pid: u32, start: Option<u64>, signal: Signal) {
         self.note(match open_verified(proc, pid, start) {
             Ok((fd, stat)) if is_of(&stat, row.pid, row.session, row.leader) => {
-                pidfd::send(fd.as_fd(), Some(signal), To::Process).map_or_else(|e| refusal(e.raw()), |()| Signalled::Sent)
+                pidfd::send(fd.as_fd(), Some(signal), To::Process)
+                    .map_or_else(|e| refusal(e.raw()), |()| Signalled::Sent)
             }
             // It lives, and may be a stranger.
             Ok(_) => Signalled::NoWay,
@@ -191,7 +213,13 @@ pub(crate) fn every_process(proc: &Proc, mut each: impl FnMut(u32)) -> bool {
     let mut entries = RawDir::new(&dir, &mut buffer);
     while let Some(entry) = entries.next() {
         match entry {
-            Ok(entry) => entry.file_name().to_str().ok().and_then(|n| n.parse().ok()).into_iter().for_each(&mut each),
+            Ok(entry) => entry
+                .file_name()
+                .to_str()
+                .ok()
+                .and_then(|n| n.parse().ok())
+                .into_iter()
+                .for_each(&mut each),
             Err(Errno::INTR) => {}
             Err(_) => return false,
         }

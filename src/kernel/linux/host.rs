@@ -1,12 +1,15 @@
 //! What a host may have to know or change of its own signals. The loop itself never does either.
-#![expect(unsafe_code, reason = "sigaction(2) and pthread_sigmask(3) take pointers")]
+#![expect(
+    unsafe_code,
+    reason = "sigaction(2) and pthread_sigmask(3) take pointers"
+)]
 
 use crate::words::Signal;
-use std::io;
 use std::mem::MaybeUninit;
-use std::ptr;
+use std::{io, ptr};
 
-/// Whether this process ignores a signal: what it was started with (nohup), or what it has done since.
+/// Whether this process ignores a signal: what it was started with (nohup), or what it has done
+/// since.
 pub fn is_ignored(signal: Signal) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: a null action changes nothing; the old one goes to a place of its own type.
@@ -14,16 +17,17 @@ pub fn is_ignored(signal: Signal) -> bool {
     if answer != 0 {
         return false;
     }
-    // SAFETY: sigaction(2) has succeeded, so it has filled the structure (which was zeroed besides).
+    // SAFETY: sigaction(2) has succeeded, so it has filled the structure (which was zeroed
+    // besides).
     let action = unsafe { action.assume_init() };
     action.sa_sigaction == libc::SIG_IGN
 }
 
-/// Blocks a signal in the calling thread, and in the threads that it makes from now on. Children of the loop start with
-/// an empty mask all the same.
+/// Blocks a signal in the calling thread, and in the threads that it makes from now on. Children of
+/// the loop start with an empty mask all the same.
 ///
-/// A program that has given the terminal's foreground away blocks TTOU: else tcsetpgrp(3), and with `stty tostop` every
-/// write, would stop it.
+/// A program that has given the terminal's foreground away blocks TTOU: else tcsetpgrp(3), and with
+/// `stty tostop` every write, would stop it.
 pub fn block(signal: Signal) -> io::Result<()> {
     let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: the set is a place of its own type.
@@ -42,8 +46,8 @@ pub fn block(signal: Signal) -> io::Result<()> {
 
 /// Gives a signal its default action while `run` runs; then what was there before holds again.
 ///
-/// So a program that handles TSTP stops itself as the kernel would have it: with its whole group, and not at all where no shell
-/// could continue it.
+/// So a program that handles TSTP stops itself as the kernel would have it: with its whole group,
+/// and not at all where no shell could continue it.
 pub fn with_default_action<T>(signal: Signal, run: impl FnOnce() -> T) -> io::Result<T> {
     let mut default = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: a zeroed sigaction is a valid one: SIG_DFL, an empty mask, no flags.
@@ -67,8 +71,12 @@ mod tests {
     use super::*;
 
     fn mask(name: &str) -> u64 {
-        let status = std::fs::read_to_string("/proc/thread-self/status").expect("a thread can read its own status");
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel tells its masks");
+        let status = std::fs::read_to_string("/proc/thread-self/status")
+            .expect("a thread can read its own status");
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .expect("the kernel tells its masks");
         u64::from_str_radix(line.trim(), 16).expect("a number in hexadecimal")
     }
 
@@ -82,7 +90,8 @@ mod tests {
     #[test]
     fn a_default_action_is_lent() {
         // Nothing else here has to do with XFSZ.
-        signal_hook::flag::register(libc::SIGXFSZ, std::sync::Arc::default()).expect("a signal that can be handled");
+        signal_hook::flag::register(libc::SIGXFSZ, std::sync::Arc::default())
+            .expect("a signal that can be handled");
         let handled = || mask("SigCgt:") & (1 << (libc::SIGXFSZ - 1)) != 0;
         assert!(handled());
         assert_eq!(with_default_action(Signal::XFSZ, handled).ok(), Some(false));

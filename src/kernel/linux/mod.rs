@@ -46,8 +46,8 @@ pub use super::Orphans;
 use crate::error::{BuildError, Errno, SpawnError};
 use crate::kernel::plan::Plan;
 use crate::kernel::{
-    Batch, Born, Caps, Collected, Found, Got, Keep, Kernel, Member, Notice, Notices, Probe, Release, Released, Scan, ScanStep, Signalled,
-    SpawnOutcome, Until, WaitError, Wrote, sealed,
+    Batch, Born, Caps, Collected, Found, Got, Keep, Kernel, Member, Notice, Notices, Probe,
+    Release, Released, Scan, ScanStep, Signalled, SpawnOutcome, Until, WaitError, Wrote, sealed,
 };
 use crate::limits;
 use crate::time::Ns;
@@ -79,7 +79,8 @@ pub struct LinuxOptions {
     pub exit_source: ExitSourceChoice,
     /// Whether groups are signalled through pidfds.
     pub group_signal: GroupSignal,
-    /// The descriptor becomes readable at the deadline of [`Kernel::alarm`], too: a timerfd in the poll set.
+    /// The descriptor becomes readable at the deadline of [`Kernel::alarm`], too: a timerfd in the
+    /// poll set.
     pub fold_deadline: bool,
     /// A spawn stands still until exec, as vfork(2) has it (needed under valgrind).
     pub vfork: bool,
@@ -87,8 +88,8 @@ pub struct LinuxOptions {
     pub orphans: Orphans,
 }
 
-/// The Linux kernel. One poll set, whose descriptor is the same for its whole life; no thread, no global state, and no signal
-/// handler unless exits are learnt by SIGCHLD.
+/// The Linux kernel. One poll set, whose descriptor is the same for its whole life; no thread, no
+/// global state, and no signal handler unless exits are learnt by SIGCHLD.
 #[derive(Debug)]
 pub struct Linux {
     mark: ForkMark,
@@ -133,17 +134,35 @@ impl Linux {
     /// An error if descriptors or memory are short, or if pidfds are insisted on and not there.
     pub fn new(options: LinuxOptions) -> Result<Linux, BuildError> {
         let chosen = Poller::choose(options.backend, Self::READY);
-        Linux::with(options, chosen.map_err(|e| BuildError::new("make the poll set", Some(Errno::from(&e))))?)
+        Linux::with(
+            options,
+            chosen.map_err(|e| BuildError::new("make the poll set", Some(Errno::from(&e))))?,
+        )
     }
 
-    fn with(options: LinuxOptions, (mut poller, backend, why): (Poller, Backend, String)) -> Result<Linux, BuildError> {
+    fn with(
+        options: LinuxOptions,
+        (mut poller, backend, why): (Poller, Backend, String),
+    ) -> Result<Linux, BuildError> {
         let failed = |attempt: &'static str| move |e: Errno| BuildError::new(attempt, Some(e));
-        let failed_io = |attempt: &'static str| move |e: io::Error| BuildError::new(attempt, Some(Errno::from(&e)));
+        let failed_io = |attempt: &'static str| {
+            move |e: io::Error| BuildError::new(attempt, Some(Errno::from(&e)))
+        };
         let mark = ForkMark::new().map_err(failed("mark the process"))?;
-        let caps = Caps { backend, backend_why: why, ..caps::find(&options)? };
+        let caps = Caps {
+            backend,
+            backend_why: why,
+            ..caps::find(&options)?
+        };
         let clock = Clock::new();
-        let waker = poller.waker(Token::new(Slot(0), 0, What::Wake)).map_err(failed_io("make the waker"))?;
-        let alarm = if options.fold_deadline { Some(Alarm::new(&mut poller).map_err(failed("make the timer"))?) } else { None };
+        let waker = poller
+            .waker(Token::new(Slot(0), 0, What::Wake))
+            .map_err(failed_io("make the waker"))?;
+        let alarm = if options.fold_deadline {
+            Some(Alarm::new(&mut poller).map_err(failed("make the timer"))?)
+        } else {
+            None
+        };
         let spawner = Spawner::new(SpawnOptions {
             vfork: options.vfork,
             clone3: caps.clone3,
@@ -153,7 +172,8 @@ impl Linux {
         let wants_sigchld = caps.exit == ExitSource::Sigchld;
         if options.orphans != Orphans::Leave {
             let own = rustix::process::getpid();
-            rustix::process::set_child_subreaper(Some(own)).map_err(|e| failed("become a subreaper")(e.into()))?;
+            rustix::process::set_child_subreaper(Some(own))
+                .map_err(|e| failed("become a subreaper")(e.into()))?;
         }
         let ids = contain::Ids::new();
         let mut linux = Linux {
@@ -186,18 +206,21 @@ impl Linux {
         Ok(linux)
     }
 
-    /// Installs the handler, if there is none yet: a child without a pidfd needs it whatever the others have.
+    /// Installs the handler, if there is none yet: a child without a pidfd needs it whatever the
+    /// others have.
     fn use_sigchld(&mut self) -> Result<(), Errno> {
         if self.sigchld.is_none() {
             let sigchld = Sigchld::install(self.clock.now())?;
-            self.poller.add(sigchld.fd(), Key::Sigchld, Interest::Read)?;
+            self.poller
+                .add(sigchld.fd(), Key::Sigchld, Interest::Read)?;
             self.poller.settle();
             self.sigchld = Some(sigchld);
         }
         Ok(())
     }
 
-    /// Without the group flag members are signalled one by one: those that the last whole look has found.
+    /// Without the group flag members are signalled one by one: those that the last whole look has
+    /// found.
     fn note_members(&mut self, scan: &Scan, from: usize, step: ScanStep) {
         let (look, members) = &mut self.members;
         if *look != scan.id {
@@ -205,10 +228,15 @@ impl Linux {
             members.clear();
             *look = scan.id;
         }
-        members.extend(scan.found.iter().skip(from).filter_map(|found| match found {
-            Found::Member(token, member) => Some((*token, member.who.pid, member.start)),
-            Found::Holder(..) => None,
-        }));
+        members.extend(
+            scan.found
+                .iter()
+                .skip(from)
+                .filter_map(|found| match found {
+                    Found::Member(token, member) => Some((*token, member.who.pid, member.start)),
+                    Found::Holder(..) => None,
+                }),
+        );
         if let ScanStep::Done { .. } = step {
             for token in &scan.members {
                 if let Some(row) = self.table.get_mut(*token) {
@@ -237,7 +265,8 @@ impl AsRawFd for Linux {
 }
 
 impl Drop for Linux {
-    /// What is closed with it is closed for the other ends at once. In a forked copy the poll set is the host's.
+    /// What is closed with it is closed for the other ends at once. In a forked copy the poll set
+    /// is the host's.
     fn drop(&mut self) {
         if !self.mark.is_copy() {
             self.poller.remove_all();
@@ -264,7 +293,11 @@ impl Kernel for Linux {
     }
 
     fn tag(&self) -> u32 {
-        if self.mark.is_copy() { 0 } else { self.clock.tag() }
+        if self.mark.is_copy() {
+            0
+        } else {
+            self.clock.tag()
+        }
     }
 
     fn is_copy(&self) -> bool {
@@ -329,7 +362,9 @@ impl Kernel for Linux {
 
     fn close(&mut self, what: Token) {
         let is_copy = self.mark.is_copy();
-        let Some(row) = self.table.get_mut(what) else { return };
+        let Some(row) = self.table.get_mut(what) else {
+            return;
+        };
         let closed = match what.what() {
             What::Output(stream) => match row.readers[stream.index()].take() {
                 Some(reader) if reader.ended && !is_copy => {
@@ -368,7 +403,9 @@ impl Kernel for Linux {
         if self.mark.is_copy() {
             return Collected::NotYet;
         }
-        let Some(row) = self.table.get_mut(generation) else { return Collected::NotYet };
+        let Some(row) = self.table.get_mut(generation) else {
+            return Collected::NotYet;
+        };
         let collected = exits::collect(row, keep, &mut self.poller, &mut self.spare);
         self.poller.settle();
         if collected != Collected::NotYet {
@@ -380,14 +417,18 @@ impl Kernel for Linux {
 
     fn signal(&mut self, generation: Token, signal: Signal) -> Signalled {
         match self.table.get_mut(generation) {
-            Some(row) if !self.mark.is_copy() => contain::signal(row, signal, &self.caps, self.scanner.proc()),
+            Some(row) if !self.mark.is_copy() => {
+                contain::signal(row, signal, &self.caps, self.scanner.proc())
+            }
             _ => Signalled::NoWay,
         }
     }
 
     fn signal_outside(&mut self, generation: Token, signal: Signal) -> Signalled {
         match self.table.get_mut(generation) {
-            Some(row) if !self.mark.is_copy() => contain::signal_outside(row, signal, &self.caps, self.scanner.proc()),
+            Some(row) if !self.mark.is_copy() => {
+                contain::signal_outside(row, signal, &self.caps, self.scanner.proc())
+            }
             _ => Signalled::NoWay,
         }
     }
@@ -408,27 +449,43 @@ impl Kernel for Linux {
 
     fn scan(&mut self, scan: &mut Scan) -> ScanStep {
         if self.mark.is_copy() {
-            return ScanStep::Done { members: false, holders: false };
+            return ScanStep::Done {
+                members: false,
+                holders: false,
+            };
         }
         let before = scan.found.len();
         let step = self.scanner.slice(scan, &self.table);
         self.scanner.reap();
-        let is_wanted = |token: &Token| self.table.get(*token).is_some_and(|row| row.contained.is_some());
-        if !self.caps.group_signal || self.orphans == Orphans::Inherit || scan.members.iter().any(is_wanted) {
+        let is_wanted = |token: &Token| {
+            self.table
+                .get(*token)
+                .is_some_and(|row| row.contained.is_some())
+        };
+        if !self.caps.group_signal
+            || self.orphans == Orphans::Inherit
+            || scan.members.iter().any(is_wanted)
+        {
             self.note_members(scan, before, step);
         }
         step
     }
 
     fn watch(&mut self, member: &Member, token: Token) -> Result<(), Errno> {
-        let (What::Member(place), Some(proc)) = (token.what(), self.scanner.proc()) else { return Err(Errno::from_raw(libc::ENOSYS)) };
+        let (What::Member(place), Some(proc)) = (token.what(), self.scanner.proc()) else {
+            return Err(Errno::from_raw(libc::ENOSYS));
+        };
         if self.mark.is_copy() || !self.caps.pidfd_open {
             return Err(Errno::from_raw(libc::ENOSYS));
         }
-        let row = self.table.get_mut(token).ok_or(Errno::from_raw(libc::ESRCH))?;
+        let row = self
+            .table
+            .get_mut(token)
+            .ok_or(Errno::from_raw(libc::ESRCH))?;
         drop(row.unwatch_member(place, &mut self.poller));
         let (fd, _) = scan::open_verified(proc, member.who.pid, Some(member.start))?;
-        self.poller.add(fd.as_fd(), Key::Token(token), Interest::Read)?;
+        self.poller
+            .add(fd.as_fd(), Key::Token(token), Interest::Read)?;
         self.poller.settle();
         row.watched.push((place, fd));
         Ok(())

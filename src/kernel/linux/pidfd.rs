@@ -1,5 +1,9 @@
-//! Process descriptors, and the status of a child: pidfd_open(2), pidfd_send_signal(2), waitid(2), PIDFD_GET_INFO.
-#![expect(unsafe_code, reason = "system calls that rustix has only without usage, group flag or exit information")]
+//! Process descriptors, and the status of a child: pidfd_open(2), pidfd_send_signal(2), waitid(2),
+//! PIDFD_GET_INFO.
+#![expect(
+    unsafe_code,
+    reason = "system calls that rustix has only without usage, group flag or exit information"
+)]
 
 use crate::error::Errno;
 use crate::kernel::{ExitInfo, Usage};
@@ -7,7 +11,8 @@ use crate::words::{Exit, Signal, StatusSource};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// A child of ours, by the surest name there is: after somebody else has reaped it, its number may be another child's.
+/// A child of ours, by the surest name there is: after somebody else has reaped it, its number may
+/// be another child's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChildName<'fd> {
     /// Its number.
@@ -21,7 +26,8 @@ pub(crate) struct ChildName<'fd> {
 pub(crate) enum Waited {
     /// It has not ended.
     NotYet,
-    /// It has ended. The second is its peak memory in KiB, of which [`peak`] says whether it is its own.
+    /// It has ended. The second is its peak memory in KiB, of which [`peak`] says whether it is its
+    /// own.
     Ended(ExitInfo, u64),
     /// It is no child of ours (any more): ECHILD.
     NotOurs,
@@ -29,12 +35,14 @@ pub(crate) enum Waited {
     Refused(Errno),
 }
 
-/// Asks whether this child has ended, without sleeping. `reap` ends the zombie; else it is looked at only.
+/// Asks whether this child has ended, without sleeping. `reap` ends the zombie; else it is looked
+/// at only.
 pub(crate) fn wait_child(child: ChildName<'_>, reap: bool) -> Waited {
     let flags = libc::WEXITED | libc::WNOHANG | if reap { 0 } else { libc::WNOWAIT };
     if let Some(pidfd) = child.pidfd {
         match waitid(libc::P_PIDFD, pidfd.as_raw_fd().unsigned_abs(), flags) {
-            // Linux 5.3 has pidfds that waitid does not know; a pidfd of ours is never invalid otherwise.
+            // Linux 5.3 has pidfds that waitid does not know; a pidfd of ours is never invalid
+            // otherwise.
             Waited::Refused(e) if e.raw() == libc::EINVAL => {}
             answer => return answer,
         }
@@ -45,7 +53,11 @@ pub(crate) fn wait_child(child: ChildName<'_>, reap: bool) -> Waited {
 /// Reaps a process that has ended, if it is a child of ours (one that this process has inherited).
 pub(crate) fn reap(pidfd: BorrowedFd<'_>) {
     // ECHILD: somebody else's.
-    let _ = waitid(libc::P_PIDFD, pidfd.as_raw_fd().unsigned_abs(), libc::WEXITED | libc::WNOHANG);
+    let _ = waitid(
+        libc::P_PIDFD,
+        pidfd.as_raw_fd().unsigned_abs(),
+        libc::WEXITED | libc::WNOHANG,
+    );
 }
 
 /// A child that has ended and was not reaped, whichever; it is looked at only.
@@ -59,7 +71,9 @@ pub(crate) fn any_zombie() -> Option<u32> {
         return None;
     }
     // SAFETY: waitid has filled in (or left zero) the fields of SIGCHLD.
-    u32::try_from(unsafe { info.si_pid() }).ok().filter(|pid| *pid > 0)
+    u32::try_from(unsafe { info.si_pid() })
+        .ok()
+        .filter(|pid| *pid > 0)
 }
 
 fn waitid(kind: libc::idtype_t, id: u32, flags: i32) -> Waited {
@@ -69,7 +83,16 @@ fn waitid(kind: libc::idtype_t, id: u32, flags: i32) -> Waited {
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     loop {
         // SAFETY: the kernel writes at most one siginfo and one rusage, both of which live here.
-        let result = unsafe { libc::syscall(libc::SYS_waitid, kind, id, &raw mut info, flags, &raw mut usage) };
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_waitid,
+                kind,
+                id,
+                &raw mut info,
+                flags,
+                &raw mut usage,
+            )
+        };
         if result == 0 {
             break;
         }
@@ -93,20 +116,35 @@ fn waitid(kind: libc::idtype_t, id: u32, flags: i32) -> Waited {
         _ => return Waited::NotYet,
     };
     let usage_of = Usage::new(duration(usage.ru_utime), duration(usage.ru_stime), None);
-    Waited::Ended(ExitInfo { exit, usage: Some(usage_of) }, u64::try_from(usage.ru_maxrss).unwrap_or(0))
+    Waited::Ended(
+        ExitInfo {
+            exit,
+            usage: Some(usage_of),
+        },
+        u64::try_from(usage.ru_maxrss).unwrap_or(0),
+    )
 }
 
 fn duration(time: libc::timeval) -> Duration {
-    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_usec).unwrap_or(0).saturating_mul(1000))
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or(0),
+        u32::try_from(time.tv_usec)
+            .unwrap_or(0)
+            .saturating_mul(1000),
+    )
 }
 
-/// This process's own peak memory in KiB (getrusage(2)). Asked of the thread, whose answer has the same peak (it is the memory's) and
-/// does not add up the times of all threads.
+/// This process's own peak memory in KiB (getrusage(2)). Asked of the thread, whose answer has the
+/// same peak (it is the memory's) and does not add up the times of all threads.
 pub(crate) fn own_peak() -> u64 {
     // SAFETY: plain numbers.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel writes one rusage, which lives here.
-    if unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) } == 0 { u64::try_from(usage.ru_maxrss).unwrap_or(0) } else { 0 }
+    if unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) } == 0 {
+        u64::try_from(usage.ru_maxrss).unwrap_or(0)
+    } else {
+        0
+    }
 }
 
 /// A child's peak, if it is its own: the kernel folds the spawner's peak into the child's at exec.
@@ -114,14 +152,18 @@ pub(crate) fn peak(childs: u64, hosts_at_spawn: u64) -> Option<u64> {
     (childs > hosts_at_spawn).then_some(childs)
 }
 
-/// The status that a pidfd keeps after somebody else has reaped the child (PIDFD_INFO_EXIT, Linux 6.15).
+/// The status that a pidfd keeps after somebody else has reaped the child (PIDFD_INFO_EXIT, Linux
+/// 6.15).
 pub(crate) fn exit_from_info(pidfd: BorrowedFd<'_>) -> Option<Exit> {
     // The one who reaps it takes it off our list first and leaves the status a moment later.
     const TRIES: usize = 64;
     for _ in 0..TRIES {
         let info = info(pidfd, u64::from(libc::PIDFD_INFO_EXIT)).ok()?;
         if info.mask & u64::from(libc::PIDFD_INFO_EXIT) != 0 {
-            return Some(Exit::from_wait_status(info.exit_code, StatusSource::PidfdInfo));
+            return Some(Exit::from_wait_status(
+                info.exit_code,
+                StatusSource::PidfdInfo,
+            ));
         }
         rustix::thread::sched_yield();
     }
@@ -133,20 +175,30 @@ pub(crate) fn info(pidfd: BorrowedFd<'_>, mask: u64) -> Result<libc::pidfd_info,
     // SAFETY: plain numbers.
     let mut info: libc::pidfd_info = unsafe { std::mem::zeroed() };
     info.mask = mask;
-    // SAFETY: the size of the structure is part of the request's number; the kernel writes no more than that.
+    // SAFETY: the size of the structure is part of the request's number; the kernel writes no more
+    // than that.
     let result = unsafe { libc::ioctl(pidfd.as_raw_fd(), libc::PIDFD_GET_INFO, &raw mut info) };
-    if result == 0 { Ok(info) } else { Err(Errno::from_raw(last_errno())) }
+    if result == 0 {
+        Ok(info)
+    } else {
+        Err(Errno::from_raw(last_errno()))
+    }
 }
 
 /// A descriptor of this process (pidfd_open(2), Linux 5.3).
 pub(crate) fn open(pid: u32) -> Result<OwnedFd, Errno> {
     let pid = pid_of(pid).ok_or(Errno::from_raw(libc::ESRCH))?;
-    Ok(rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?)
+    Ok(rustix::process::pidfd_open(
+        pid,
+        rustix::process::PidfdFlags::empty(),
+    )?)
 }
 
 /// A number as rustix has it; `None` for 0 and what no process can have.
 pub(crate) fn pid_of(pid: u32) -> Option<rustix::process::Pid> {
-    i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw)
+    i32::try_from(pid)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw)
 }
 
 /// Whom a signal through a pidfd is for.
@@ -167,25 +219,45 @@ pub(crate) fn send(pidfd: BorrowedFd<'_>, signal: Option<Signal>, to: To) -> Res
     };
     let no_info = std::ptr::null::<libc::siginfo_t>();
     // SAFETY: no siginfo is passed; nothing of ours is read or written.
-    let result = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), number, no_info, flags) };
-    if result == 0 { Ok(()) } else { Err(Errno::from_raw(last_errno())) }
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            pidfd.as_raw_fd(),
+            number,
+            no_info,
+            flags,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(Errno::from_raw(last_errno()))
+    }
 }
 
-/// kill(2), by number. Only for a number that is pinned: the caller knows that its leader is not reaped.
+/// kill(2), by number. Only for a number that is pinned: the caller knows that its leader is not
+/// reaped.
 pub(crate) fn kill(pid: u32, to: To, signal: Signal) -> Result<(), Errno> {
     // 0 and 1 (everybody, as a group) are nobody's to signal.
-    let pid = i32::try_from(pid).ok().filter(|pid| *pid > 1).ok_or(Errno::from_raw(libc::EINVAL))?;
+    let pid = i32::try_from(pid)
+        .ok()
+        .filter(|pid| *pid > 1)
+        .ok_or(Errno::from_raw(libc::EINVAL))?;
     let target = match to {
         To::Process => pid,
         To::Group => -pid,
     };
     // SAFETY: no memory is involved.
     let result = unsafe { libc::kill(target, signal.as_raw()) };
-    if result == 0 { Ok(()) } else { Err(Errno::from_raw(last_errno())) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(Errno::from_raw(last_errno()))
+    }
 }
 
-/// The group of a process (0: this one), in one call; `None` when it is gone. 0 for a thread of the kernel, and for a group whose
-/// number has no meaning in this pid namespace.
+/// The group of a process (0: this one), in one call; `None` when it is gone. 0 for a thread of the
+/// kernel, and for a group whose number has no meaning in this pid namespace.
 pub(crate) fn group_of(pid: u32) -> Option<u32> {
     // Not rustix's: it takes for granted that no group is 0.
     // SAFETY: no memory is involved.
@@ -193,14 +265,17 @@ pub(crate) fn group_of(pid: u32) -> Option<u32> {
     u32::try_from(group).ok()
 }
 
-/// The session of this process, into which its children are born; 0 if its number has no meaning in this pid namespace.
+/// The session of this process, into which its children are born; 0 if its number has no meaning in
+/// this pid namespace.
 pub(crate) fn own_session() -> u32 {
     // SAFETY: no memory is involved.
     u32::try_from(unsafe { libc::getsid(0) }).unwrap_or(0)
 }
 
 fn last_errno() -> i32 {
-    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+    std::io::Error::last_os_error()
+        .raw_os_error()
+        .unwrap_or(libc::EIO)
 }
 
 #[cfg(test)]
@@ -210,18 +285,32 @@ mod tests {
     use std::process::{Child, Command, Stdio};
 
     fn start(script: &str) -> (Child, OwnedFd) {
-        let child = Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("sh");
+        let child = Command::new("sh")
+            .args(["-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("sh");
         let pidfd = open(child.id()).expect("pidfd");
         (child, pidfd)
     }
 
     fn name<'a>(child: &Child, pidfd: &'a OwnedFd) -> ChildName<'a> {
-        ChildName { pid: child.id(), pidfd: Some(pidfd.as_fd()) }
+        ChildName {
+            pid: child.id(),
+            pidfd: Some(pidfd.as_fd()),
+        }
     }
 
     fn sleep_until_readable(pidfd: &OwnedFd) {
-        let mut fds = [rustix::event::PollFd::new(pidfd, rustix::event::PollFlags::IN)];
-        let limit = rustix::time::Timespec { tv_sec: 20, tv_nsec: 0 };
+        let mut fds = [rustix::event::PollFd::new(
+            pidfd,
+            rustix::event::PollFlags::IN,
+        )];
+        let limit = rustix::time::Timespec {
+            tv_sec: 20,
+            tv_nsec: 0,
+        };
         assert_eq!(rustix::event::poll(&mut fds, Some(&limit)), Ok(1));
     }
 
@@ -229,11 +318,22 @@ mod tests {
     fn a_look_keeps_the_zombie_and_a_reap_does_not() {
         let (mut child, pidfd) = start("read x; exit 7");
         assert_eq!(wait_child(name(&child, &pidfd), false), Waited::NotYet);
-        assert_eq!(wait_child(ChildName { pid: child.id(), pidfd: None }, true), Waited::NotYet);
+        assert_eq!(
+            wait_child(
+                ChildName {
+                    pid: child.id(),
+                    pidfd: None
+                },
+                true
+            ),
+            Waited::NotYet
+        );
         drop(child.stdin.take());
         sleep_until_readable(&pidfd);
         for reap in [false, false, true] {
-            let Waited::Ended(info, _) = wait_child(name(&child, &pidfd), reap) else { panic!("it has ended") };
+            let Waited::Ended(info, _) = wait_child(name(&child, &pidfd), reap) else {
+                panic!("it has ended")
+            };
             assert_eq!(info.exit, Exit::with_code(7, StatusSource::Waitid));
             assert!(info.usage.is_some());
         }
@@ -244,8 +344,13 @@ mod tests {
     fn signals_and_codes_are_told_apart() {
         let (mut child, pidfd) = start("kill -KILL $$");
         sleep_until_readable(&pidfd);
-        let Waited::Ended(info, _) = wait_child(name(&child, &pidfd), false) else { panic!("it has ended") };
-        assert_eq!(info.exit, Exit::by_signal(Signal::KILL, false, StatusSource::Waitid));
+        let Waited::Ended(info, _) = wait_child(name(&child, &pidfd), false) else {
+            panic!("it has ended")
+        };
+        assert_eq!(
+            info.exit,
+            Exit::by_signal(Signal::KILL, false, StatusSource::Waitid)
+        );
         assert!(child.wait().is_ok());
     }
 
@@ -256,7 +361,10 @@ mod tests {
         assert_eq!(wait_child(name(&child, &pidfd), true), Waited::NotYet);
         send(pidfd.as_fd(), Some(Signal::KILL), To::Process).expect("kill");
         assert!(child.wait().is_ok());
-        assert_eq!(send(pidfd.as_fd(), None, To::Process), Err(Errno::from_raw(libc::ESRCH)));
+        assert_eq!(
+            send(pidfd.as_fd(), None, To::Process),
+            Err(Errno::from_raw(libc::ESRCH))
+        );
     }
 
     #[test]
@@ -267,7 +375,11 @@ mod tests {
         assert_eq!(wait_child(name(&child, &pidfd), true), Waited::NotOurs);
         let told = exit_from_info(pidfd.as_fd());
         // Kernels before 6.15 have no answer; no kernel has a wrong one.
-        assert!(told == Some(Exit::with_code(9, StatusSource::PidfdInfo)) || (!can_tell && told.is_none()), "{told:?}");
+        assert!(
+            told == Some(Exit::with_code(9, StatusSource::PidfdInfo))
+                || (!can_tell && told.is_none()),
+            "{told:?}"
+        );
     }
 
     #[test]
@@ -284,7 +396,10 @@ mod tests {
         assert_eq!(group_of(u32::MAX), None);
         for pid in [0, 1, u32::MAX] {
             // A signal that would do no harm if it went through.
-            assert_eq!(kill(pid, To::Group, Signal::CONT), Err(Errno::from_raw(libc::EINVAL)));
+            assert_eq!(
+                kill(pid, To::Group, Signal::CONT),
+                Err(Errno::from_raw(libc::EINVAL))
+            );
         }
     }
 }

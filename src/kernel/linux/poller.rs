@@ -12,7 +12,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-/// What something in the poll set is: a token of the reactor's, or the kernel object's own. One word, both ways.
+/// What something in the poll set is: a token of the reactor's, or the kernel object's own. One
+/// word, both ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
     /// Something of a generation.
@@ -77,19 +78,29 @@ pub(crate) enum Interest {
 pub(crate) enum Poller {
     /// Edge-triggered: a watch tells of every change, once.
     Epoll(Epoll),
-    /// One-shot: a watch tells once, of how things stand, and has to be told that a notice is owed again. (Boxed: what a ring needs
-    /// besides is larger, and there is one.)
+    /// One-shot: a watch tells once, of how things stand, and has to be told that a notice is owed
+    /// again. (Boxed: what a ring needs besides is larger, and there is one.)
     Uring(Box<Uring>),
 }
 
 impl Poller {
-    /// The one that is asked for, or else epoll, and why. `room`: readinesses that one wait takes at most.
-    pub(crate) fn choose(choice: BackendChoice, room: usize) -> io::Result<(Poller, Backend, String)> {
+    /// The one that is asked for, or else epoll, and why. `room`: readinesses that one wait takes
+    /// at most.
+    pub(crate) fn choose(
+        choice: BackendChoice,
+        room: usize,
+    ) -> io::Result<(Poller, Backend, String)> {
         let why = match choice {
             BackendChoice::Auto => "epoll is the default".into(),
             BackendChoice::Epoll => "epoll was asked for".into(),
             BackendChoice::Uring => match Uring::new(uring::COMPLETIONS) {
-                Ok(ring) => return Ok((Poller::Uring(Box::new(ring)), Backend::Uring, "io_uring was asked for".into())),
+                Ok(ring) => {
+                    return Ok((
+                        Poller::Uring(Box::new(ring)),
+                        Backend::Uring,
+                        "io_uring was asked for".into(),
+                    ));
+                }
                 Err(refusal) => refusal.to_string(),
             },
         };
@@ -97,7 +108,12 @@ impl Poller {
     }
 
     /// Watches a descriptor from now on. How it stands is told at once.
-    pub(crate) fn add(&mut self, fd: BorrowedFd<'_>, key: Key, interest: Interest) -> Result<(), Errno> {
+    pub(crate) fn add(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        key: Key,
+        interest: Interest,
+    ) -> Result<(), Errno> {
         match self {
             Poller::Epoll(epoll) => epoll.add(fd, key, interest),
             Poller::Uring(ring) => ring.add(fd, key, interest),
@@ -115,7 +131,8 @@ impl Poller {
         }
     }
 
-    /// A notice is owed from here on: whoever was told of this descriptor has found nothing more to do there.
+    /// A notice is owed from here on: whoever was told of this descriptor has found nothing more to
+    /// do there.
     pub(crate) fn owe(&mut self, fd: BorrowedFd<'_>) {
         match self {
             // An edge will come.
@@ -124,8 +141,8 @@ impl Poller {
         }
     }
 
-    /// The same where "it is ready" is no news any more, and more than that is waited for: a leader that has ended and that its tracer
-    /// keeps from us.
+    /// The same where "it is ready" is no news any more, and more than that is waited for: a leader
+    /// that has ended and that its tracer keeps from us.
     pub(crate) fn owe_changes(&mut self, fd: BorrowedFd<'_>) {
         match self {
             Poller::Epoll(_) => {}
@@ -133,8 +150,9 @@ impl Poller {
         }
     }
 
-    /// Watches it no more. Must come before every close: a child that has not called exec yet holds a copy of the descriptor, and a
-    /// poll of io_uring holds the open file itself; closing ours alone would leave either alive.
+    /// Watches it no more. Must come before every close: a child that has not called exec yet holds
+    /// a copy of the descriptor, and a poll of io_uring holds the open file itself; closing
+    /// ours alone would leave either alive.
     pub(crate) fn remove(&mut self, fd: BorrowedFd<'_>) {
         match self {
             Poller::Epoll(epoll) => epoll.remove(fd),
@@ -151,8 +169,8 @@ impl Poller {
         }
     }
 
-    /// What was asked for has reached the kernel. Everything that watches or ends a watch does this before it returns to the host,
-    /// who may sleep on the descriptor next.
+    /// What was asked for has reached the kernel. Everything that watches or ends a watch does this
+    /// before it returns to the host, who may sleep on the descriptor next.
     pub(crate) fn settle(&mut self) {
         match self {
             Poller::Epoll(_) => {}
@@ -160,9 +178,14 @@ impl Poller {
         }
     }
 
-    /// Sleeps until something is ready, at most `timeout` (for ever without one; epoll rounds up to a millisecond; zero does not
-    /// sleep). `false` when a signal came first. What is ready is then in `ready`, as much as its capacity holds; nothing allocates.
-    pub(crate) fn wait(&mut self, timeout: Option<Ns>, ready: &mut Vec<Ready>) -> Result<bool, Errno> {
+    /// Sleeps until something is ready, at most `timeout` (for ever without one; epoll rounds up to
+    /// a millisecond; zero does not sleep). `false` when a signal came first. What is ready is
+    /// then in `ready`, as much as its capacity holds; nothing allocates.
+    pub(crate) fn wait(
+        &mut self,
+        timeout: Option<Ns>,
+        ready: &mut Vec<Ready>,
+    ) -> Result<bool, Errno> {
         ready.clear();
         match self {
             Poller::Epoll(epoll) => epoll.wait(timeout, ready),

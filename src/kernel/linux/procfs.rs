@@ -1,4 +1,5 @@
-//! What /proc says of one process. Only files that take no memory-map lock are read: `stat` and the links below `fd`.
+//! What /proc says of one process. Only files that take no memory-map lock are read: `stat` and the
+//! links below `fd`.
 
 use crate::error::Errno;
 use crate::kernel::Member;
@@ -51,10 +52,20 @@ impl Stat {
         let flags = fields.nth(2)?.parse().ok()?;
         let threads = fields.nth(10)?.parse().ok()?;
         let start = fields.nth(1)?.parse().ok()?;
-        Some(Stat { comm: plain(comm), state, parent, group, session, flags, threads, start })
+        Some(Stat {
+            comm: plain(comm),
+            state,
+            parent,
+            group,
+            session,
+            flags,
+            threads,
+            start,
+        })
     }
 
-    /// A zombie (or one being buried) whose threads have all ended is not alive; one whose main thread alone has ended is.
+    /// A zombie (or one being buried) whose threads have all ended is not alive; one whose main
+    /// thread alone has ended is.
     pub(crate) fn is_alive(&self) -> bool {
         !(matches!(self.state, 'Z' | 'X' | 'x') && self.threads <= 1)
     }
@@ -66,15 +77,30 @@ impl Stat {
 
     /// As a report and a later look want it.
     pub(crate) fn member(self, pid: u32, now: Duration, ticks: u64) -> Member {
-        let started = Duration::from_nanos(u64::try_from(u128::from(self.start) * 1_000_000_000 / u128::from(ticks.max(1))).unwrap_or(0));
-        Member { who: Survivor::new(pid, self.comm, self.state, now.saturating_sub(started)), start: self.start }
+        let started = Duration::from_nanos(
+            u64::try_from(u128::from(self.start) * 1_000_000_000 / u128::from(ticks.max(1)))
+                .unwrap_or(0),
+        );
+        Member {
+            who: Survivor::new(pid, self.comm, self.state, now.saturating_sub(started)),
+            start: self.start,
+        }
     }
 }
 
 /// A process chooses its own name, and so the bytes that would reach a terminal through a report.
 fn plain(comm: &[u8]) -> String {
     let is_bidi = |c: char| matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}');
-    String::from_utf8_lossy(comm).chars().map(|c| if c.is_control() || is_bidi(c) { '\u{FFFD}' } else { c }).collect()
+    String::from_utf8_lossy(comm)
+        .chars()
+        .map(|c| {
+            if c.is_control() || is_bidi(c) {
+                '\u{FFFD}'
+            } else {
+                c
+            }
+        })
+        .collect()
 }
 
 /// A path below /proc without an allocation: at most `4294967295/task/4294967295/fd`.
@@ -87,7 +113,8 @@ impl Path {
     /// Puts one together.
     pub(crate) fn new(parts: std::fmt::Arguments<'_>) -> Path {
         let mut bytes = [0; 48];
-        // Cut off where it is too long, with a zero left at the end; no path that is asked for here is.
+        // Cut off where it is too long, with a zero left at the end; no path that is asked for here
+        // is.
         let _ = (&mut bytes[..47]).write_fmt(parts);
         Path { bytes }
     }
@@ -98,7 +125,8 @@ impl Path {
     }
 }
 
-/// /proc, opened once: it shows this process under its own number, or it is another process world's and of no use.
+/// /proc, opened once: it shows this process under its own number, or it is another process world's
+/// and of no use.
 #[derive(Debug)]
 pub(crate) struct Proc {
     dir: OwnedFd,
@@ -109,16 +137,31 @@ pub(crate) struct Proc {
 impl Proc {
     /// Opens it. The error says why there is nothing to look at.
     pub(crate) fn open() -> Result<Proc, Errno> {
-        let dir = openat(rustix::fs::CWD, c"/proc", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let dir = openat(
+            rustix::fs::CWD,
+            c"/proc",
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
         let mut buffer = [MaybeUninit::uninit(); 16];
         let (own, _) = readlinkat_raw(&dir, c"self", &mut buffer)?;
-        if own != rustix::process::getpid().as_raw_nonzero().to_string().as_bytes() {
+        if own
+            != rustix::process::getpid()
+                .as_raw_nonzero()
+                .to_string()
+                .as_bytes()
+        {
             return Err(Errno::from_raw(libc::EXDEV));
         }
-        // hidepid=2 takes the processes of other users out of the listing (proc(5)); process 1 is always there otherwise.
+        // hidepid=2 takes the processes of other users out of the listing (proc(5)); process 1 is
+        // always there otherwise.
         let first = statat(&dir, c"1/stat", AtFlags::empty());
         let hides = first.is_err() || !is_readable(&dir, c"1/stat");
-        Ok(Proc { dir, hides, ticks: rustix::param::clock_ticks_per_second() })
+        Ok(Proc {
+            dir,
+            hides,
+            ticks: rustix::param::clock_ticks_per_second(),
+        })
     }
 
     /// Processes of other users are hidden: no list is complete.
@@ -133,7 +176,12 @@ impl Proc {
 
     /// The directory once more, with a place of its own in the listing.
     pub(crate) fn reopen(&self) -> Result<OwnedFd, Errno> {
-        Ok(openat(&self.dir, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+        Ok(openat(
+            &self.dir,
+            c".",
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?)
     }
 
     /// Clock ticks per second, the unit of [`Stat::start`].
@@ -141,16 +189,24 @@ impl Proc {
         self.ticks
     }
 
-    /// The eight hexadecimal digits that follow `prefix` in the name of a variable of this process's environment, as it was at its
-    /// exec. Reading it takes the lock of the process's memory map: not for one that sleeps uninterruptibly.
+    /// The eight hexadecimal digits that follow `prefix` in the name of a variable of this
+    /// process's environment, as it was at its exec. Reading it takes the lock of the process's
+    /// memory map: not for one that sleeps uninterruptibly.
     pub(crate) fn variable_after(&self, pid: u32, prefix: &[u8]) -> Result<Option<u32>, Errno> {
         const DIGITS: usize = 8;
-        /// The most that arguments and variables can be together, unless the stack's limit was raised (execve(2)).
+        /// The most that arguments and variables can be together, unless the stack's limit was
+        /// raised (execve(2)).
         const MOST: usize = 2 << 20;
         let path = Path::new(format_args!("{pid}/environ"));
-        let file = openat(&self.dir, path.as_c_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let file = openat(
+            &self.dir,
+            path.as_c_str(),
+            OFlags::RDONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
         let finder = memchr::memmem::Finder::new(prefix);
-        // What has to stay of a piece so that nothing is missed between two: a whole name but one byte, and the byte before it.
+        // What has to stay of a piece so that nothing is missed between two: a whole name but one
+        // byte, and the byte before it.
         let whole = prefix.len() + DIGITS + 1;
         let mut buffer = [0; 8192];
         let (mut used, mut total) = (0, 0);
@@ -163,9 +219,17 @@ impl Proc {
             };
             let text = buffer.get(..used + n).unwrap_or_default();
             for at in finder.find_iter(text) {
-                let begins = if at == 0 { total == used } else { text.get(at - 1) == Some(&0) };
-                let id = text.get(at + prefix.len()..at + whole).and_then(|id| id.strip_suffix(b"="));
-                let id = id.filter(|id| begins && id.iter().all(u8::is_ascii_hexdigit)).and_then(|id| std::str::from_utf8(id).ok());
+                let begins = if at == 0 {
+                    total == used
+                } else {
+                    text.get(at - 1) == Some(&0)
+                };
+                let id = text
+                    .get(at + prefix.len()..at + whole)
+                    .and_then(|id| id.strip_suffix(b"="));
+                let id = id
+                    .filter(|id| begins && id.iter().all(u8::is_ascii_hexdigit))
+                    .and_then(|id| std::str::from_utf8(id).ok());
                 if let Some(id) = id.and_then(|id| u32::from_str_radix(id, 16).ok()) {
                     return Ok(Some(id));
                 }
@@ -182,7 +246,12 @@ impl Proc {
     /// Reads a process's stat. ENOENT and ESRCH: it is gone.
     pub(crate) fn stat(&self, pid: u32) -> Result<Stat, Errno> {
         let path = Path::new(format_args!("{pid}/stat"));
-        let file = openat(&self.dir, path.as_c_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let file = openat(
+            &self.dir,
+            path.as_c_str(),
+            OFlags::RDONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
         let mut buffer = [0; 1024];
         let mut used = 0;
         while let Some(rest) = buffer.get_mut(used..).filter(|rest| !rest.is_empty()) {
@@ -210,20 +279,37 @@ pub(crate) fn is_gone(e: Errno) -> bool {
 mod tests {
     use super::*;
 
-    const LINE: &[u8] = b"42 (a) (b) R 1 2) S 7 40 41 34816 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 12345 1000 200\n";
+    const LINE: &[u8] =
+        b"42 (a) (b) R 1 2) S 7 40 41 34816 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 12345 1000 200\n";
 
     #[test]
     fn the_name_ends_at_the_last_parenthesis() {
         let stat = Stat::parse(LINE).expect("a line");
-        let expected =
-            Stat { comm: "a) (b) R 1 2".into(), state: 'S', parent: 7, group: 40, session: 41, flags: 4_194_560, threads: 3, start: 12345 };
+        let expected = Stat {
+            comm: "a) (b) R 1 2".into(),
+            state: 'S',
+            parent: 7,
+            group: 40,
+            session: 41,
+            flags: 4_194_560,
+            threads: 3,
+            start: 12345,
+        };
         assert_eq!(stat, expected);
         assert!(!stat.is_kernel_thread());
     }
 
     #[test]
     fn what_is_no_line_is_no_stat() {
-        for line in [&b""[..], b"42", b"42 (x", b"42 (x)", b"42 (x) S 1", b")(", b"42 (x) S a b c d e f g"] {
+        for line in [
+            &b""[..],
+            b"42",
+            b"42 (x",
+            b"42 (x)",
+            b"42 (x) S 1",
+            b")(",
+            b"42 (x) S a b c d e f g",
+        ] {
             assert_eq!(Stat::parse(line), None, "{line:?}");
         }
         for cut in 0..LINE.len() - 20 {
@@ -234,7 +320,11 @@ mod tests {
 
     #[test]
     fn a_zombie_with_threads_is_alive() {
-        let with = |state, threads| Stat { state, threads, ..Stat::parse(LINE).expect("a line") };
+        let with = |state, threads| Stat {
+            state,
+            threads,
+            ..Stat::parse(LINE).expect("a line")
+        };
         assert!(with('Z', 2).is_alive());
         assert!(!with('Z', 1).is_alive());
         assert!(!with('X', 0).is_alive());
@@ -245,7 +335,10 @@ mod tests {
     #[test]
     fn no_name_reaches_a_terminal_as_it_is() {
         assert_eq!(plain(b"\x1b[31mx\ty\xff"), "\u{FFFD}[31mx\u{FFFD}y\u{FFFD}");
-        assert_eq!(plain("a\u{202E}b\u{2066}c\u{85}".as_bytes()), "a\u{FFFD}b\u{FFFD}c\u{FFFD}");
+        assert_eq!(
+            plain("a\u{202E}b\u{2066}c\u{85}".as_bytes()),
+            "a\u{FFFD}b\u{FFFD}c\u{FFFD}"
+        );
     }
 
     #[test]
@@ -256,7 +349,11 @@ mod tests {
         assert_eq!(Some(stat.group), super::super::pidfd::group_of(own));
         assert!(stat.is_alive() && stat.start > 0);
         let member = stat.member(own, super::super::clock::since_boot(), proc.ticks());
-        assert!(member.who.age < Duration::from_secs(3600), "{:?}", member.who.age);
+        assert!(
+            member.who.age < Duration::from_secs(3600),
+            "{:?}",
+            member.who.age
+        );
         assert_eq!(proc.stat(0).map_err(is_gone), Err(true));
     }
 
@@ -276,15 +373,26 @@ mod tests {
             let mut command = std::process::Command::new("sleep");
             command.arg("60").env_clear();
             for n in 0..before {
-                // Sorted before the name that is looked for, and longer than a piece; the name is in the values, too.
-                command.env(format!("A{n:03}"), format!("{}={}", name("00000001"), "x".repeat(400)));
+                // Sorted before the name that is looked for, and longer than a piece; the name is
+                // in the values, too.
+                command.env(
+                    format!("A{n:03}"),
+                    format!("{}={}", name("00000001"), "x".repeat(400)),
+                );
             }
             let mut child = command.env(name(id), "1").spawn().expect("sleep");
             // It has left our memory before it has an environment of its own.
-            while std::fs::read(format!("/proc/{}/environ", child.id())).expect("ours").is_empty() {
+            while std::fs::read(format!("/proc/{}/environ", child.id()))
+                .expect("ours")
+                .is_empty()
+            {
                 std::thread::yield_now();
             }
-            assert_eq!(proc.variable_after(child.id(), prefix), Ok(expected), "{before} {id}");
+            assert_eq!(
+                proc.variable_after(child.id(), prefix),
+                Ok(expected),
+                "{before} {id}"
+            );
             child.kill().and_then(|()| child.wait()).expect("ended");
         }
         assert_eq!(proc.variable_after(0, prefix).map_err(is_gone), Err(true));
@@ -292,7 +400,16 @@ mod tests {
 
     #[test]
     fn a_path_that_is_too_long_is_cut_and_ends() {
-        assert_eq!(Path::new(format_args!("{}/fd", u32::MAX)).as_c_str(), c"4294967295/fd");
-        assert_eq!(Path::new(format_args!("{:90}", 1)).as_c_str().to_bytes().len(), 47);
+        assert_eq!(
+            Path::new(format_args!("{}/fd", u32::MAX)).as_c_str(),
+            c"4294967295/fd"
+        );
+        assert_eq!(
+            Path::new(format_args!("{:90}", 1))
+                .as_c_str()
+                .to_bytes()
+                .len(),
+            47
+        );
     }
 }

@@ -29,7 +29,8 @@ impl Aside {
 }
 
 impl Linux {
-    /// Closes it later, after the host has been told what it waits for: a pipe at its end, the pidfd of one that was reaped.
+    /// Closes it later, after the host has been told what it waits for: a pipe at its end, the
+    /// pidfd of one that was reaped.
     pub(super) fn put_aside(&mut self, aside: Aside) {
         if self.aside.len() < ASIDE {
             self.aside.push(aside);
@@ -39,7 +40,8 @@ impl Linux {
         }
     }
 
-    /// Lets a row go. In a forked copy its descriptors are closed, and that is all: the poll set is the host's.
+    /// Lets a row go. In a forked copy its descriptors are closed, and that is all: the poll set is
+    /// the host's.
     pub(super) fn let_go(&mut self, mut row: Row, how: Release) -> Released<OwnedFd> {
         if self.mark.is_copy() {
             return Released::default();
@@ -48,17 +50,30 @@ impl Linux {
             self.spawner.recycle(*pending);
             row.birth = Birth::Started;
         }
-        if let Some(exit) = row.exit.take().filter(|_| self.spare.len() < limits::SPARE_BOXES) {
+        if let Some(exit) = row
+            .exit
+            .take()
+            .filter(|_| self.spare.len() < limits::SPARE_BOXES)
+        {
             self.spare.push(exit);
         }
-        let mut released = Released { pid: row.pid, ..Released::default() };
+        let mut released = Released {
+            pid: row.pid,
+            ..Released::default()
+        };
         match how {
             Release::HandOver => {
                 self.leave_to_reap(&row);
                 row.unwatch_all(&mut self.poller);
                 self.leave_cgroup(&mut row);
                 let [stdout, stderr] = row.readers.map(|reader| reader.map(|r| r.fd));
-                return Released { pidfd: row.pidfd, stdin: row.stdin, stdout, stderr, ..released };
+                return Released {
+                    pidfd: row.pidfd,
+                    stdin: row.stdin,
+                    stdout,
+                    stderr,
+                    ..released
+                };
             }
             Release::Linger => {
                 for reader in row.readers.iter_mut().filter_map(Option::take) {
@@ -72,7 +87,8 @@ impl Linux {
         self.leave_cgroup(&mut row);
         if row.leader != Leader::Gone {
             // Reaped at once if it has ended, or else when it does: nobody else will.
-            self.lingering.leader(row.pid, row.pidfd.take(), &mut self.poller);
+            self.lingering
+                .leader(row.pid, row.pidfd.take(), &mut self.poller);
         } else if let Some(pidfd) = row.pidfd.take() {
             self.put_aside(Aside::Unwatched(pidfd));
         }
@@ -82,7 +98,11 @@ impl Linux {
 
     /// It goes now, or, with somebody in it whose work goes on, when that ends.
     fn leave_cgroup(&mut self, row: &mut Row) {
-        if let Some(cgroup) = row.contained.take().and_then(|contained| contained.into_cgroup()) {
+        if let Some(cgroup) = row
+            .contained
+            .take()
+            .and_then(|contained| contained.into_cgroup())
+        {
             self.lingering.cgroup(cgroup, &mut self.poller);
         }
     }

@@ -1,7 +1,9 @@
-//! The SIGCHLD way, where pidfds are missing: a signal pipe in the poll set, and only our own children asked, by number.
+//! The SIGCHLD way, where pidfds are missing: a signal pipe in the poll set, and only our own
+//! children asked, by number.
 //!
-//! The pipe is only a hint that somebody may have ended. Signals merge, and a host may replace the handler or ignore SIGCHLD
-//! behind our back: so every child is asked after each hint, and all of them once in [`limits::CHILD_SWEEP`].
+//! The pipe is only a hint that somebody may have ended. Signals merge, and a host may replace the
+//! handler or ignore SIGCHLD behind our back: so every child is asked after each hint, and all of
+//! them once in [`limits::CHILD_SWEEP`].
 
 use crate::error::Errno;
 use crate::limits;
@@ -27,8 +29,15 @@ impl Sigchld {
     /// Installs the handler, beside whatever handlers there are (signal-hook calls them too).
     pub(crate) fn install(now: Ns) -> Result<Sigchld, Errno> {
         let (pipe, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        let handler = signal_hook::low_level::pipe::register(libc::SIGCHLD, write).map_err(|e| Errno::from(&e))?;
-        Ok(Sigchld { pipe, handler, left: 0, next: 0, due: now.after(limits::CHILD_SWEEP.into()) })
+        let handler = signal_hook::low_level::pipe::register(libc::SIGCHLD, write)
+            .map_err(|e| Errno::from(&e))?;
+        Ok(Sigchld {
+            pipe,
+            handler,
+            left: 0,
+            next: 0,
+            due: now.after(limits::CHILD_SWEEP.into()),
+        })
     }
 
     /// What the poll set watches.
@@ -39,8 +48,11 @@ impl Sigchld {
     /// The pipe has something: somebody may have ended. `places` is the size of the table.
     pub(crate) fn hint(&mut self, places: usize) {
         let mut scratch = [0; 64];
-        // Emptied, so that the next signal makes a new edge. A byte that comes meanwhile means the round that begins here.
-        while let Ok(1..) | Err(rustix::io::Errno::INTR) = rustix::io::read(&self.pipe, &mut scratch) {}
+        // Emptied, so that the next signal makes a new edge. A byte that comes meanwhile means the
+        // round that begins here.
+        while let Ok(1..) | Err(rustix::io::Errno::INTR) =
+            rustix::io::read(&self.pipe, &mut scratch)
+        {}
         self.begin(places);
     }
 
@@ -54,7 +66,8 @@ impl Sigchld {
         is_due
     }
 
-    /// A round that is under way is made whole again: whoever was asked before the hint may have ended since.
+    /// A round that is under way is made whole again: whoever was asked before the hint may have
+    /// ended since.
     fn begin(&mut self, places: usize) {
         self.left = places;
     }
@@ -125,14 +138,28 @@ mod tests {
     #[test]
     fn the_signal_reaches_every_loop_and_none_that_is_gone() {
         let readable = |s: &Sigchld| {
-            let mut fds = [rustix::event::PollFd::from_borrowed_fd(s.fd(), rustix::event::PollFlags::IN)];
-            let limit = rustix::time::Timespec { tv_sec: 20, tv_nsec: 0 };
+            let mut fds = [rustix::event::PollFd::from_borrowed_fd(
+                s.fd(),
+                rustix::event::PollFlags::IN,
+            )];
+            let limit = rustix::time::Timespec {
+                tv_sec: 20,
+                tv_nsec: 0,
+            };
             rustix::event::poll(&mut fds, Some(&limit)) == Ok(1)
         };
         let gone = Sigchld::install(Ns::ZERO).expect("handler");
-        let (a, b) = (Sigchld::install(Ns::ZERO).expect("handler"), Sigchld::install(Ns::ZERO).expect("handler"));
+        let (a, b) = (
+            Sigchld::install(Ns::ZERO).expect("handler"),
+            Sigchld::install(Ns::ZERO).expect("handler"),
+        );
         drop(gone);
-        assert!(std::process::Command::new("true").status().expect("true").success());
+        assert!(
+            std::process::Command::new("true")
+                .status()
+                .expect("true")
+                .success()
+        );
         assert!(readable(&a) && readable(&b));
     }
 }

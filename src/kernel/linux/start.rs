@@ -9,9 +9,8 @@ use super::spawn::{Launched, Spawner};
 use super::table::{Birth, ExitWatch, Leader, Reader, Row, Table};
 use super::{Linux, clock};
 use crate::error::{Errno, SpawnError, Step};
-use crate::kernel::Kernel as _;
 use crate::kernel::plan::Plan;
-use crate::kernel::{Born, Notice, Release, SpawnOutcome};
+use crate::kernel::{Born, Kernel as _, Notice, Release, SpawnOutcome};
 use crate::limits;
 use crate::time::Ns;
 use crate::token::{Slot, Token, What};
@@ -25,21 +24,35 @@ const REAP_WITHIN: Duration = Duration::from_millis(100);
 
 impl Linux {
     /// [`crate::kernel::Kernel::spawn`].
-    pub(super) fn start(&mut self, plan: &Arc<Plan>, generation: Token) -> Result<Born<OwnedFd>, SpawnError> {
+    pub(super) fn start(
+        &mut self,
+        plan: &Arc<Plan>,
+        generation: Token,
+    ) -> Result<Born<OwnedFd>, SpawnError> {
         if self.mark.is_copy() {
             let refused = SpawnError::new(Step::Clone, Errno::from_raw(libc::EPERM));
-            return Err(refused.because("this process is a forked copy of the one that made the loop"));
+            return Err(
+                refused.because("this process is a forked copy of the one that made the loop")
+            );
         }
         // What is of no use must not be what is missing.
         self.tidy();
         if !self.table.reserve(generation) {
-            return Err(SpawnError::new(Step::Register, Errno::from_raw(libc::ENOMEM)));
+            return Err(SpawnError::new(
+                Step::Register,
+                Errno::from_raw(libc::ENOMEM),
+            ));
         }
         let mut ends = Ends::make(plan, &mut self.null)?;
         let host_peak = pidfd::own_peak();
         let mut contained = self.ids.make(&plan.contain, generation.sequence())?;
-        let inside = contained.as_deref().map(Contained::inside).unwrap_or_default();
-        let started = self.register(&ends, inside.cgroup, generation).and_then(|()| self.spawner.launch(plan, ends.child, inside));
+        let inside = contained
+            .as_deref()
+            .map(Contained::inside)
+            .unwrap_or_default();
+        let started = self
+            .register(&ends, inside.cgroup, generation)
+            .and_then(|()| self.spawner.launch(plan, ends.child, inside));
         // The child has its own by now, or there is none.
         ends.childs = [None, None, None];
         let launched = match started {
@@ -52,9 +65,17 @@ impl Linux {
                 return Err(e);
             }
         };
-        let Launched { pid, pidfd, pending, started_at, way } = launched;
+        let Launched {
+            pid,
+            pidfd,
+            pending,
+            started_at,
+            way,
+        } = launched;
         tracing::debug!(pid, ?way, "made a child");
-        if let (Some(Contained::Cookie(cookie)), Some(proc)) = (contained.as_deref_mut(), self.scanner.proc()) {
+        if let (Some(Contained::Cookie(cookie)), Some(proc)) =
+            (contained.as_deref_mut(), self.scanner.proc())
+        {
             cookie.since = proc.stat(pid).map_or(0, |stat| stat.start);
         }
         let readers = ends.readers.each_mut().map(Option::take);
@@ -76,10 +97,18 @@ impl Linux {
         };
         self.adopt(row, generation)?;
         let [stdin, stdout, stderr] = ends.raw;
-        Ok(Born { pid, stdin, stdout, stderr, capacities: ends.capacities, started_at })
+        Ok(Born {
+            pid,
+            stdin,
+            stdout,
+            stderr,
+            capacities: ends.capacities,
+            started_at,
+        })
     }
 
-    /// Puts a child that exists into the table and its end into the poll set; or kills it, and nothing of it is left.
+    /// Puts a child that exists into the table and its end into the poll set; or kills it, and
+    /// nothing of it is left.
     fn adopt(&mut self, mut row: Row, generation: Token) -> Result<(), SpawnError> {
         if let Err(e) = self.watch_exit(&mut row, generation) {
             self.undo(row);
@@ -91,7 +120,10 @@ impl Linux {
             self.let_go(older, Release::Close);
         }
         self.under_way.push(generation.with(What::Spawn));
-        (self.look, self.pause) = (self.clock.now().after(limits::SPAWN_LOOK[0].into()), limits::SPAWN_LOOK[0].into());
+        (self.look, self.pause) = (
+            self.clock.now().after(limits::SPAWN_LOOK[0].into()),
+            limits::SPAWN_LOOK[0].into(),
+        );
         if asked {
             // Its signal may have come and gone before it was in the table.
             self.ask(generation.slot().0 as usize);
@@ -104,12 +136,18 @@ impl Linux {
             match pidfd::open(row.pid) {
                 Ok(pidfd) => row.pidfd = Some(pidfd),
                 // To run out of something is not to lack the call.
-                Err(e) if matches!(e.raw(), libc::EMFILE | libc::ENFILE | libc::ENOMEM) => return Err(e),
+                Err(e) if matches!(e.raw(), libc::EMFILE | libc::ENFILE | libc::ENOMEM) => {
+                    return Err(e);
+                }
                 Err(_) => {}
             }
         }
         if let (ExitSource::Pidfd, Some(pidfd)) = (self.caps.exit, &row.pidfd) {
-            match self.poller.add(pidfd.as_fd(), Key::Token(generation.with(What::Exit)), Interest::Read) {
+            match self.poller.add(
+                pidfd.as_fd(),
+                Key::Token(generation.with(What::Exit)),
+                Interest::Read,
+            ) {
                 Ok(()) => {
                     row.watch = ExitWatch::Pidfd;
                     return Ok(());
@@ -124,11 +162,13 @@ impl Linux {
         Ok(())
     }
 
-    /// A child that exists and cannot be watched: killed through its descriptor (or its number, which nobody has reaped), and
-    /// reaped.
+    /// A child that exists and cannot be watched: killed through its descriptor (or its number,
+    /// which nobody has reaped), and reaped.
     pub(super) fn undo(&mut self, mut row: Row) {
         let killed = match &row.pidfd {
-            Some(pidfd) if self.caps.pidfd_signal => pidfd::send(pidfd.as_fd(), Some(Signal::KILL), To::Process),
+            Some(pidfd) if self.caps.pidfd_signal => {
+                pidfd::send(pidfd.as_fd(), Some(Signal::KILL), To::Process)
+            }
             _ => pidfd::kill(row.pid, To::Process, Signal::KILL),
         };
         row.unwatch_all(&mut self.poller);
@@ -137,11 +177,15 @@ impl Linux {
             self.spawner.recycle(*pending);
         }
         let contained = row.contained.take();
-        let name = ChildName { pid: row.pid, pidfd: row.pidfd.as_ref().map(AsFd::as_fd) };
+        let name = ChildName {
+            pid: row.pid,
+            pidfd: row.pidfd.as_ref().map(AsFd::as_fd),
+        };
         let end = clock::instant() + REAP_WITHIN;
         while killed.is_ok() && wait_child(name, true) == Waited::NotYet {
             if clock::instant() > end {
-                // In a frozen cgroup, say. It has no descriptor of ours, and is reaped when it ends.
+                // In a frozen cgroup, say. It has no descriptor of ours, and is reaped when it
+                // ends.
                 self.lingering.leader(row.pid, row.pidfd, &mut self.poller);
                 return;
             }
@@ -153,7 +197,12 @@ impl Linux {
     }
 
     /// Watches our ends before there is anybody at the other ends. On an error nothing is watched.
-    fn register(&mut self, ends: &Ends, cgroup: Option<&Cgroup>, generation: Token) -> Result<(), SpawnError> {
+    fn register(
+        &mut self,
+        ends: &Ends,
+        cgroup: Option<&Cgroup>,
+        generation: Token,
+    ) -> Result<(), SpawnError> {
         let registered = self.register_each(ends, cgroup, generation);
         if registered.is_err() {
             self.unregister(ends, cgroup);
@@ -161,19 +210,36 @@ impl Linux {
         registered.map_err(|e| SpawnError::new(Step::Register, e))
     }
 
-    fn register_each(&mut self, ends: &Ends, cgroup: Option<&Cgroup>, generation: Token) -> Result<(), Errno> {
+    fn register_each(
+        &mut self,
+        ends: &Ends,
+        cgroup: Option<&Cgroup>,
+        generation: Token,
+    ) -> Result<(), Errno> {
         if let Some(cgroup) = cgroup {
             // Read once, so that only what changes from now on is told.
             let _ = cgroup.is_populated();
-            self.poller.add(cgroup.events(), Key::Token(generation.with(What::Cgroup)), Interest::Urgent)?;
+            self.poller.add(
+                cgroup.events(),
+                Key::Token(generation.with(What::Cgroup)),
+                Interest::Urgent,
+            )?;
         }
         for (stream, reader) in Stream::ALL.iter().zip(&ends.readers) {
             if let Some(Reader { fd, .. }) = reader {
-                self.poller.add(fd.as_fd(), Key::Token(generation.with(What::Output(*stream))), Interest::Read)?;
+                self.poller.add(
+                    fd.as_fd(),
+                    Key::Token(generation.with(What::Output(*stream))),
+                    Interest::Read,
+                )?;
             }
         }
         match &ends.feed {
-            Some(fd) => self.poller.add(fd.as_fd(), Key::Token(generation.with(What::Stdin)), Interest::Write),
+            Some(fd) => self.poller.add(
+                fd.as_fd(),
+                Key::Token(generation.with(What::Stdin)),
+                Interest::Write,
+            ),
             None => Ok(()),
         }
     }
@@ -182,7 +248,13 @@ impl Linux {
         if let Some(cgroup) = cgroup {
             self.poller.remove(cgroup.events());
         }
-        for fd in ends.readers.iter().flatten().map(|reader| &reader.fd).chain(&ends.feed) {
+        for fd in ends
+            .readers
+            .iter()
+            .flatten()
+            .map(|reader| &reader.fd)
+            .chain(&ends.feed)
+        {
             self.poller.remove(fd.as_fd());
         }
         self.poller.settle();
@@ -193,7 +265,8 @@ impl Linux {
         if !is_born(&mut self.table, &mut self.spawner, generation) {
             return SpawnOutcome::NotYet;
         }
-        self.under_way.retain(|token| *token != generation.with(What::Spawn));
+        self.under_way
+            .retain(|token| *token != generation.with(What::Spawn));
         match self.table.get(generation).map(|row| &row.birth) {
             Some(Birth::Started) => SpawnOutcome::Started,
             Some(Birth::Failed(error)) => SpawnOutcome::Failed(error.clone()),
@@ -204,14 +277,24 @@ impl Linux {
     /// Sleeps until the outcome is known, at most until then.
     pub(super) fn wait_for_birth(&mut self, generation: Token, until: Option<Ns>) {
         let left = until.map(|at| at.since(self.clock.now()).to_duration());
-        if let Some(Row { birth: Birth::UnderWay(pending), .. }) = self.table.get_mut(generation) {
+        if let Some(Row {
+            birth: Birth::UnderWay(pending),
+            ..
+        }) = self.table.get_mut(generation)
+        {
             pending.wait(left);
         }
     }
 
     /// Asks the child in this place by number, if that is how its end is learnt.
     pub(super) fn ask(&mut self, place: usize) -> bool {
-        let Some(row) = self.table.at(place).filter(|row| row.watch == ExitWatch::Asked) else { return false };
+        let Some(row) = self
+            .table
+            .at(place)
+            .filter(|row| row.watch == ExitWatch::Asked)
+        else {
+            return false;
+        };
         if wait_child(row.name(), false) != Waited::NotYet {
             row.watch = ExitWatch::Told;
             let slot = Slot(u32::try_from(place).unwrap_or(u32::MAX));
@@ -222,10 +305,15 @@ impl Linux {
     }
 }
 
-/// Whether its outcome is known: a memory load while it is not. The child's stack then goes to the next one.
+/// Whether its outcome is known: a memory load while it is not. The child's stack then goes to the
+/// next one.
 pub(super) fn is_born(table: &mut Table, spawner: &mut Spawner, generation: Token) -> bool {
-    let Some(row) = table.get_mut(generation) else { return false };
-    let Birth::UnderWay(pending) = &mut row.birth else { return true };
+    let Some(row) = table.get_mut(generation) else {
+        return false;
+    };
+    let Birth::UnderWay(pending) = &mut row.birth else {
+        return true;
+    };
     let birth = match pending.outcome() {
         SpawnOutcome::NotYet => return false,
         SpawnOutcome::Started => Birth::Started,

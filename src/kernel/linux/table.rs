@@ -1,4 +1,5 @@
-//! The table: slot -> what the kernel object has of a generation. The sequence in a token decides whether it is still meant.
+//! The table: slot -> what the kernel object has of a generation. The sequence in a token decides
+//! whether it is still meant.
 
 use super::cgroup::Cgroup;
 use super::contain::Contained;
@@ -28,7 +29,8 @@ pub(crate) enum ExitWatch {
     Pidfd,
     /// It is asked by number whenever somebody may have ended.
     Asked,
-    /// It was asked and has ended; the notice was given, and it is not asked again until that was followed up.
+    /// It was asked and has ended; the notice was given, and it is not asked again until that was
+    /// followed up.
     Told,
     /// It is known, or nobody wants to know any more.
     Over,
@@ -54,7 +56,8 @@ pub(crate) struct Reader {
     pub hung_up: bool,
     /// It was read to its end: nobody is left who could tell whether our end is still open.
     pub ended: bool,
-    /// Of a socket, the inode of the other end; 0 for a pipe, whose ends have one inode. (The kernel's numbers for both have 32 bits.)
+    /// Of a socket, the inode of the other end; 0 for a pipe, whose ends have one inode. (The
+    /// kernel's numbers for both have 32 bits.)
     pub peer: u32,
 }
 
@@ -69,7 +72,9 @@ impl Reader {
         if self.is_socket() {
             return Some((true, u64::from(self.peer)));
         }
-        rustix::fs::fstat(&self.fd).ok().map(|stat| (false, stat.st_ino))
+        rustix::fs::fstat(&self.fd)
+            .ok()
+            .map(|stat| (false, stat.st_ino))
     }
 }
 
@@ -100,8 +105,8 @@ pub(crate) struct Row {
     pub stdin: Option<OwnedFd>,
     /// Members in the poll set, by place.
     pub watched: Vec<(u8, OwnedFd)>,
-    /// Members that the last whole scan has found, number and start time: the way to them where the group flag is missing, or where
-    /// they can be outside the group.
+    /// Members that the last whole scan has found, number and start time: the way to them where
+    /// the group flag is missing, or where they can be outside the group.
     pub known: Vec<(u32, u64)>,
     /// What it is contained by, beside its group.
     pub contained: Option<Box<Contained>>,
@@ -110,7 +115,10 @@ pub(crate) struct Row {
 impl Row {
     /// The leader, by the surest name.
     pub(crate) fn name(&self) -> ChildName<'_> {
-        ChildName { pid: self.pid, pidfd: self.pidfd.as_ref().map(AsFd::as_fd) }
+        ChildName {
+            pid: self.pid,
+            pidfd: self.pidfd.as_ref().map(AsFd::as_fd),
+        }
     }
 
     /// Takes the leader out of the poll set; its descriptor stays.
@@ -134,7 +142,8 @@ impl Row {
         self.contained.as_deref().and_then(Contained::cgroup)
     }
 
-    /// Takes everything of it out of the poll set. What is closed afterwards is closed for good, whoever has a copy.
+    /// Takes everything of it out of the poll set. What is closed afterwards is closed for good,
+    /// whoever has a copy.
     pub(crate) fn unwatch_all(&mut self, poller: &mut Poller) {
         self.unwatch_exit(poller);
         for (_, fd) in self.watched.drain(..) {
@@ -143,7 +152,13 @@ impl Row {
         if let Some(cgroup) = self.cgroup() {
             poller.remove(cgroup.events());
         }
-        for fd in self.readers.iter().flatten().map(|reader| &reader.fd).chain(&self.stdin) {
+        for fd in self
+            .readers
+            .iter()
+            .flatten()
+            .map(|reader| &reader.fd)
+            .chain(&self.stdin)
+        {
             poller.remove(fd.as_fd());
         }
         poller.settle();
@@ -167,7 +182,8 @@ impl Table {
         self.rows.get_mut(place)?.as_mut()
     }
 
-    /// Makes sure that [`Table::put`] for this token cannot fail for want of memory. `false` if it can.
+    /// Makes sure that [`Table::put`] for this token cannot fail for want of memory. `false` if it
+    /// can.
     pub(crate) fn reserve(&mut self, token: Token) -> bool {
         let place = token.slot().0 as usize;
         if place < self.rows.len() {
@@ -185,34 +201,51 @@ impl Table {
         if !self.reserve(token) {
             return Some(row);
         }
-        self.rows.get_mut(token.slot().0 as usize).and_then(|place| place.replace(row))
+        self.rows
+            .get_mut(token.slot().0 as usize)
+            .and_then(|place| place.replace(row))
     }
 
     /// The row that a token means, unless it is stale.
     pub(crate) fn get(&self, token: Token) -> Option<&Row> {
-        self.rows.get(token.slot().0 as usize)?.as_ref().filter(|row| row.sequence == token.sequence())
+        self.rows
+            .get(token.slot().0 as usize)?
+            .as_ref()
+            .filter(|row| row.sequence == token.sequence())
     }
 
     /// The same, to be changed.
     pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut Row> {
-        self.rows.get_mut(token.slot().0 as usize)?.as_mut().filter(|row| row.sequence == token.sequence())
+        self.rows
+            .get_mut(token.slot().0 as usize)?
+            .as_mut()
+            .filter(|row| row.sequence == token.sequence())
     }
 
     /// Our end of the output pipe that a token means, unless it is stale or closed.
     pub(crate) fn reader_at(&self, token: Token) -> Option<&Reader> {
-        let What::Output(stream) = token.what() else { return None };
+        let What::Output(stream) = token.what() else {
+            return None;
+        };
         self.get(token)?.readers.get(stream.index())?.as_ref()
     }
 
     /// The same, to be changed.
     pub(crate) fn reader(&mut self, token: Token) -> Option<&mut Reader> {
-        let What::Output(stream) = token.what() else { return None };
-        self.get_mut(token)?.readers.get_mut(stream.index())?.as_mut()
+        let What::Output(stream) = token.what() else {
+            return None;
+        };
+        self.get_mut(token)?
+            .readers
+            .get_mut(stream.index())?
+            .as_mut()
     }
 
     /// Takes the row out, unless the token is stale.
     pub(crate) fn take(&mut self, token: Token) -> Option<Row> {
-        self.rows.get_mut(token.slot().0 as usize)?.take_if(|row| row.sequence == token.sequence())
+        self.rows
+            .get_mut(token.slot().0 as usize)?
+            .take_if(|row| row.sequence == token.sequence())
     }
 
     /// All rows there are.

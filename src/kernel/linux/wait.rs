@@ -12,13 +12,18 @@ use crate::token::{Token, What};
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 
-/// How long an exit or a byte may wait for its outcome. The kernel zeroes the tid word before it tells of the end, so the outcome is
-/// there; this bounds the damage of one that does not keep to that.
+/// How long an exit or a byte may wait for its outcome. The kernel zeroes the tid word before it
+/// tells of the end, so the outcome is there; this bounds the damage of one that does not keep to
+/// that.
 const OUTCOME_WITHIN: Ns = Ns::from_millis(10);
 
 impl Linux {
     /// [`crate::kernel::Kernel::wait`].
-    pub(super) fn wait_for_notices(&mut self, until: Until, out: &mut Notices) -> Result<(), WaitError> {
+    pub(super) fn wait_for_notices(
+        &mut self,
+        until: Until,
+        out: &mut Notices,
+    ) -> Result<(), WaitError> {
         out.clear();
         if self.mark.is_copy() {
             return Err(WaitError::Forked);
@@ -38,7 +43,10 @@ impl Linux {
         loop {
             let timeout = self.timeout(end, out);
             // A signal is `Ok` with what there was before it.
-            let whole = self.poller.wait(timeout, &mut self.ready).map_err(WaitError::Failed)?;
+            let whole = self
+                .poller
+                .wait(timeout, &mut self.ready)
+                .map_err(WaitError::Failed)?;
             if self.take_ready(out) {
                 self.reap_strangers();
             }
@@ -59,11 +67,15 @@ impl Linux {
         end.is_some_and(|end| end == Ns::ZERO || self.clock.now() >= end)
     }
 
-    /// When this object wants to be looked at, whatever happens: spawns whose success nothing announces, and children that nothing
-    /// may announce (the SIGCHLD way).
+    /// When this object wants to be looked at, whatever happens: spawns whose success nothing
+    /// announces, and children that nothing may announce (the SIGCHLD way).
     pub(super) fn own_deadline(&self) -> Option<Ns> {
         let look = (!self.under_way.is_empty()).then_some(self.look);
-        let ask = self.sigchld.as_ref().map(Sigchld::due).filter(|_| self.has_asked());
+        let ask = self
+            .sigchld
+            .as_ref()
+            .map(Sigchld::due)
+            .filter(|_| self.has_asked());
         match (look, ask) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -101,12 +113,19 @@ impl Linux {
         }
     }
 
-    /// Looks at the spawns under way: a memory load each. Their number is that of the children that have not called exec yet.
+    /// Looks at the spawns under way: a memory load each. Their number is that of the children that
+    /// have not called exec yet.
     fn look_at_births(&mut self, out: &mut Notices) {
         if self.under_way.is_empty() {
             return;
         }
-        let Linux { under_way, table, spawner, owed, .. } = self;
+        let Linux {
+            under_way,
+            table,
+            spawner,
+            owed,
+            ..
+        } = self;
         under_way.retain(|token| {
             if table.get(*token).is_none() {
                 return false;
@@ -129,7 +148,19 @@ impl Linux {
     /// Turns what the poll set has found into notices; says whether SIGCHLD has come.
     fn take_ready(&mut self, out: &mut Notices) -> bool {
         let mut has_sigchld = false;
-        let Linux { poller, ready, waker, table, spawner, under_way, sigchld, lingering, owed, orphans, .. } = self;
+        let Linux {
+            poller,
+            ready,
+            waker,
+            table,
+            spawner,
+            under_way,
+            sigchld,
+            lingering,
+            owed,
+            orphans,
+            ..
+        } = self;
         let places = table.places();
         lingering.begin();
         for Ready { key, hung_up } in ready.drain(..) {
@@ -157,8 +188,12 @@ impl Linux {
                 continue;
             }
             // Stale: the slot is somebody else's by now.
-            let Some(row) = table.get_mut(token) else { continue };
-            let Some(notice) = notice_of(row, token, hung_up, poller, *orphans) else { continue };
+            let Some(row) = table.get_mut(token) else {
+                continue;
+            };
+            let Some(notice) = notice_of(row, token, hung_up, poller, *orphans) else {
+                continue;
+            };
             if matches!(notice, Notice::Exit(_) | Notice::Readable(_)) {
                 let spawn = token.with(What::Spawn);
                 if let Some(at) = under_way.iter().position(|t| *t == spawn) {
@@ -177,7 +212,9 @@ impl Linux {
     /// The SIGCHLD way: asks the next children of a round, at most [`limits::SWEEP_CHILDREN`].
     fn ask_children(&mut self) {
         let places = self.table.places();
-        let Some(sigchld) = &mut self.sigchld else { return };
+        let Some(sigchld) = &mut self.sigchld else {
+            return;
+        };
         if sigchld.look_at_clock(self.clock.now(), places) {
             self.lingering.ask_leaders(&mut self.poller);
         }
@@ -190,8 +227,15 @@ impl Linux {
     }
 }
 
-/// What the readiness of something of a generation means. Nothing, if that has been closed meanwhile.
-fn notice_of(row: &mut Row, token: Token, hung_up: bool, poller: &mut Poller, orphans: Orphans) -> Option<Notice> {
+/// What the readiness of something of a generation means. Nothing, if that has been closed
+/// meanwhile.
+fn notice_of(
+    row: &mut Row,
+    token: Token,
+    hung_up: bool,
+    poller: &mut Poller,
+    orphans: Orphans,
+) -> Option<Notice> {
     match token.what() {
         What::Output(stream) => {
             let reader = row.readers[stream.index()].as_mut()?;

@@ -1,6 +1,7 @@
 //! What can go wrong in a call, on demand or by the seed.
 //!
-//! A fault goes wrong in one call of one kind. As text (an act of a script, `fault read stdout EIO`, or [`super::Sim::inject_text`]):
+//! A fault goes wrong in one call of one kind. As text (an act of a script, `fault read stdout
+//! EIO`, or [`super::Sim::inject_text`]):
 //!
 //! | text | what goes wrong |
 //! | --- | --- |
@@ -39,14 +40,16 @@ use std::fmt;
 /// Something that goes wrong in one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// `spawn`: this step fails. Up to `Clone` (and `Register`, `Cgroup`) the call itself is an error; the later steps are the
-    /// child's, and are told by `outcome`. `Cgroup` waits for a command that asks for one.
+    /// `spawn`: this step fails. Up to `Clone` (and `Register`, `Cgroup`) the call itself is an
+    /// error; the later steps are the child's, and are told by `outcome`. `Cgroup` waits for a
+    /// command that asks for one.
     Spawn(Step, Errno),
     /// `spawn`: exec takes so long.
     SlowExec(Ns),
     /// `outcome`: announced, and not known yet; it is announced again.
     OutcomeLater,
-    /// `wait`: a signal interrupts it before anything is due: `Ok` with nothing. Other calls: the kernel object tries again.
+    /// `wait`: a signal interrupts it before anything is due: `Ok` with nothing. Other calls: the
+    /// kernel object tries again.
     Interrupted,
     /// `wait`: the poll set fails.
     Wait(Errno),
@@ -72,8 +75,8 @@ pub enum Fault {
     Stalled(Ns),
     /// `read`: the stream fails.
     Read(Stream, Errno),
-    /// `read`: nothing yet, though bytes are there; they make another notice. Waits for a stream whose leader has not ended: after
-    /// that nothing may be left behind.
+    /// `read`: nothing yet, though bytes are there; they make another notice. Waits for a stream
+    /// whose leader has not ended: after that nothing may be left behind.
     ReadLater(Stream),
     /// `read`: at most so many bytes, though more are there.
     ShortRead(usize),
@@ -85,7 +88,8 @@ pub enum Fault {
     NoReader,
     /// `write`: at most so many bytes, though more would fit.
     ShortWrite(usize),
-    /// `collect`: it has nothing to say (a tracer); the leader's end is announced again this much later.
+    /// `collect`: it has nothing to say (a tracer); the leader's end is announced again this much
+    /// later.
     NotYet(Ns),
     /// `collect`: somebody else was faster, and reaps the leader if it has ended.
     Stolen,
@@ -93,7 +97,8 @@ pub enum Fault {
     Denied,
     /// `signal` and `signal_leader`: no way that is certain.
     NoWay,
-    /// `signal`, `signal_leader`, `signal_outside`, `scan`: whoever it is about ends just before (unless nothing can end him).
+    /// `signal`, `signal_leader`, `signal_outside`, `scan`: whoever it is about ends just before
+    /// (unless nothing can end him).
     Gone,
     /// `probe`: EPERM looks like somebody; anything else is no answer.
     Refused(Errno),
@@ -165,11 +170,20 @@ impl Fault {
         match self {
             Fault::Spawn(..) | Fault::SlowExec(_) => Call::Spawn,
             Fault::OutcomeLater => Call::Outcome,
-            Fault::Interrupted | Fault::Wait(_) | Fault::Late(_) | Fault::Merged(_) | Fault::Stalled(_) => Call::Wait,
-            Fault::SpuriousExit | Fault::SpuriousReadable(_) | Fault::SpuriousWritable | Fault::SpuriousMember => Call::Wait,
+            Fault::Interrupted
+            | Fault::Wait(_)
+            | Fault::Late(_)
+            | Fault::Merged(_)
+            | Fault::Stalled(_) => Call::Wait,
+            Fault::SpuriousExit
+            | Fault::SpuriousReadable(_)
+            | Fault::SpuriousWritable
+            | Fault::SpuriousMember => Call::Wait,
             Fault::SpuriousCgroup | Fault::SpuriousOutcome | Fault::SpuriousWake => Call::Wait,
             Fault::Read(..) | Fault::ReadLater(_) | Fault::ShortRead(_) => Call::Read,
-            Fault::Write(_) | Fault::WriteLater | Fault::NoReader | Fault::ShortWrite(_) => Call::Write,
+            Fault::Write(_) | Fault::WriteLater | Fault::NoReader | Fault::ShortWrite(_) => {
+                Call::Write
+            }
             Fault::NotYet(_) | Fault::Stolen => Call::Collect,
             Fault::Denied | Fault::NoWay | Fault::Gone => Call::Signal,
             Fault::Refused(_) => Call::Probe,
@@ -235,7 +249,13 @@ pub(super) struct Faults {
 /// Those that wait, as text.
 impl fmt::Debug for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.list.iter().map(|p| (faults::text(p.call, p.fault), p.only, p.times))).finish()
+        f.debug_list()
+            .entries(
+                self.list
+                    .iter()
+                    .map(|p| (faults::text(p.call, p.fault), p.only, p.times)),
+            )
+            .finish()
     }
 }
 
@@ -259,8 +279,15 @@ impl Faults {
     }
 
     /// The first that fits this call; it is used up by one.
-    pub(super) fn take(&mut self, call: Call, slot: Option<Slot>, fits: impl Fn(&Planned) -> bool) -> Option<(Fault, Option<Slot>)> {
-        let meets = |p: &Planned| p.call == call && (p.only.is_none() || slot.is_none() || p.only == slot) && fits(p);
+    pub(super) fn take(
+        &mut self,
+        call: Call,
+        slot: Option<Slot>,
+        fits: impl Fn(&Planned) -> bool,
+    ) -> Option<(Fault, Option<Slot>)> {
+        let meets = |p: &Planned| {
+            p.call == call && (p.only.is_none() || slot.is_none() || p.only == slot) && fits(p)
+        };
         let place = self.list.iter().position(meets)?;
         let planned = self.list.get_mut(place)?;
         let taken = (planned.fault, planned.only);
@@ -279,12 +306,30 @@ impl Faults {
 
 impl Sim {
     /// The fault that this call meets, if one waits for it.
-    pub(super) fn take_fault(&mut self, call: Call, of: Option<Token>, fits: impl Fn(&Planned) -> bool) -> Option<(Fault, Option<Slot>)> {
+    pub(super) fn take_fault(
+        &mut self,
+        call: Call,
+        of: Option<Token>,
+        fits: impl Fn(&Planned) -> bool,
+    ) -> Option<(Fault, Option<Slot>)> {
         for ask in std::mem::take(&mut self.world.asked) {
-            let slot = self.table.iter().find(|(_, e)| e.leader.birth == ask.family).map(|(slot, _)| Slot(slot));
+            let slot = self
+                .table
+                .iter()
+                .find(|(_, e)| e.leader.birth == ask.family)
+                .map(|(slot, _)| Slot(slot));
             // A spawn is another command's.
-            let only = if matches!(ask.call, Call::Spawn | Call::Wait) && !is_aimed(ask.fault) { None } else { slot };
-            self.faults.add(Planned { call: ask.call, fault: ask.fault, only, times: Some(1) });
+            let only = if matches!(ask.call, Call::Spawn | Call::Wait) && !is_aimed(ask.fault) {
+                None
+            } else {
+                slot
+            };
+            self.faults.add(Planned {
+                call: ask.call,
+                fault: ask.fault,
+                only,
+                times: Some(1),
+            });
         }
         let taken = self.faults.take(call, of.map(Token::slot), fits)?;
         self.faults.count(faults::kind(call, taken.0));
@@ -300,7 +345,10 @@ impl Sim {
 
     /// EINTR, where the kernel object tries again: the time of another call.
     pub(super) fn interrupted(&mut self, call: Call, of: Option<Token>) {
-        if self.take_fault(call, of, |p| p.fault == Fault::Interrupted).is_some() {
+        if self
+            .take_fault(call, of, |p| p.fault == Fault::Interrupted)
+            .is_some()
+        {
             self.tick();
         }
     }
@@ -310,8 +358,13 @@ impl Sim {
         use super::process::Condition;
         use crate::words::{Exit, StatusSource};
         for pid in pids {
-            if self.world.process(*pid).is_some_and(|p| p.pid != HOST && p.condition != Condition::Stuck) {
-                self.world.end(*pid, Exit::with_code(0, StatusSource::Waitid));
+            if self
+                .world
+                .process(*pid)
+                .is_some_and(|p| p.pid != HOST && p.condition != Condition::Stuck)
+            {
+                self.world
+                    .end(*pid, Exit::with_code(0, StatusSource::Waitid));
             }
         }
     }
@@ -378,8 +431,18 @@ mod tests {
     fn a_fault_waits_for_its_call_and_its_slot() {
         let mut faults = Faults::default();
         let any = |_: &Planned| true;
-        faults.add(Planned { call: Call::Read, fault: Fault::ShortRead(1), only: Some(Slot(3)), times: Some(2) });
-        faults.add(Planned { call: Call::Signal, fault: Fault::NoWay, only: None, times: None });
+        faults.add(Planned {
+            call: Call::Read,
+            fault: Fault::ShortRead(1),
+            only: Some(Slot(3)),
+            times: Some(2),
+        });
+        faults.add(Planned {
+            call: Call::Signal,
+            fault: Fault::NoWay,
+            only: None,
+            times: None,
+        });
         assert_eq!(faults.take(Call::Read, Some(Slot(2)), any), None);
         assert_eq!(faults.take(Call::Wait, None, any), None);
         for _ in 0..2 {

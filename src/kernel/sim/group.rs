@@ -8,7 +8,9 @@ use super::process::{Condition, Descriptor, HOST, Process};
 use super::signals::Reached;
 use super::table::{Entry, ExitSeen, Known};
 use crate::error::Errno;
-use crate::kernel::{Collected, ExitInfo, Found, Keep, Member, MemberWatch, Notice, Probe, Scan, ScanStep, Signalled};
+use crate::kernel::{
+    Collected, ExitInfo, Found, Keep, Member, MemberWatch, Notice, Probe, Scan, ScanStep, Signalled,
+};
 use crate::time::Ns;
 use crate::token::{Slot, Token, What};
 use crate::words::{Exit, Holder, Signal, StatusSource, Stream, Survivor};
@@ -29,7 +31,9 @@ impl Sim {
     pub(super) fn do_collect(&mut self, generation: Token, keep: Keep) -> Collected {
         self.tick();
         let batches = self.batches;
-        let Some(entry) = self.table.get(generation) else { return Collected::NotYet };
+        let Some(entry) = self.table.get(generation) else {
+            return Collected::NotYet;
+        };
         let leader = entry.leader;
         let seen = std::mem::replace(&mut entry.exit, ExitSeen::No);
         if let ExitSeen::Announced(at) = seen {
@@ -39,7 +43,10 @@ impl Sim {
             return Collected::NotYet;
         }
         if let Some(delay) = self.delayed(generation, seen) {
-            self.pending.push((self.world.now.after(delay), Notice::Exit(generation.with(What::Exit))));
+            self.pending.push((
+                self.world.now.after(delay),
+                Notice::Exit(generation.with(What::Exit)),
+            ));
             return Collected::NotYet;
         }
         let ours = self.leader(leader).is_some();
@@ -52,10 +59,16 @@ impl Sim {
                 if keep == Keep::No {
                     self.world.reap(leader.pid, HOST);
                 }
-                Collected::Ended(ExitInfo { exit: known.exit, usage: Some(known.usage) })
+                Collected::Ended(ExitInfo {
+                    exit: known.exit,
+                    usage: Some(known.usage),
+                })
             }
             Some(known) if self.caps.exit_info => {
-                let exit = Exit { source: StatusSource::PidfdInfo, ..known.exit };
+                let exit = Exit {
+                    source: StatusSource::PidfdInfo,
+                    ..known.exit
+                };
                 Collected::Ended(ExitInfo { exit, usage: None })
             }
             Some(_) | None => Collected::Lost,
@@ -85,24 +98,42 @@ impl Sim {
 
     /// The leader, if it was not reaped.
     fn leader(&self, leader: Known) -> Option<&Process> {
-        self.world.processes.get(&leader.pid).filter(|p| p.birth == leader.birth)
+        self.world
+            .processes
+            .get(&leader.pid)
+            .filter(|p| p.birth == leader.birth)
     }
 
     /// Whether the leader of a generation has not ended.
     pub(super) fn leader_lives(&self, generation: Token) -> bool {
         let known = self.table.look(generation).map(|entry| entry.leader);
-        known.and_then(|leader| self.leader(leader)).is_some_and(|p| !p.is_zombie())
+        known
+            .and_then(|leader| self.leader(leader))
+            .is_some_and(|p| !p.is_zombie())
     }
 
-    /// The group as the leader's pidfd sees it: it is not fooled by another group with the same number.
+    /// The group as the leader's pidfd sees it: it is not fooled by another group with the same
+    /// number.
     fn own_group(&self, leader: Known) -> Vec<u32> {
         let ours = |p: &&Process| p.pgid == leader.pid && p.family == leader.birth;
-        self.world.processes.values().filter(ours).map(|p| p.pid).collect()
+        self.world
+            .processes
+            .values()
+            .filter(ours)
+            .map(|p| p.pid)
+            .collect()
     }
 
     /// What a signal meets instead of whom it was for; or they end just before.
-    pub(super) fn refused(&mut self, call: Call, generation: Token, whom: &[u32]) -> Option<Signalled> {
-        match self.take_fault(call, Some(generation), |p| p.fault != Fault::Gone || !whom.is_empty())? {
+    pub(super) fn refused(
+        &mut self,
+        call: Call,
+        generation: Token,
+        whom: &[u32],
+    ) -> Option<Signalled> {
+        match self.take_fault(call, Some(generation), |p| {
+            p.fault != Fault::Gone || !whom.is_empty()
+        })? {
             (Fault::Denied, _) => Some(Signalled::Denied),
             (Fault::NoWay, _) => Some(Signalled::NoWay),
             (Fault::Gone, _) => {
@@ -122,9 +153,16 @@ impl Sim {
         if self.leader(leader).is_some() {
             return told(self.world.send_to_number(number, Some(signal)));
         }
-        // The leader was reaped: its members one by one, through pidfds that are opened before it is asked who they are.
+        // The leader was reaped: its members one by one, through pidfds that are opened before it
+        // is asked who they are.
         if self.options.members == MemberWatch::ByPidfd {
-            let pids: Vec<u32> = self.world.processes.values().filter(|p| self.is_member(leader, p)).map(|p| p.pid).collect();
+            let pids: Vec<u32> = self
+                .world
+                .processes
+                .values()
+                .filter(|p| self.is_member(leader, p))
+                .map(|p| p.pid)
+                .collect();
             if !pids.is_empty() {
                 return told(self.world.send_to(&pids, leader.birth, Some(signal)));
             }
@@ -137,15 +175,25 @@ impl Sim {
 
     pub(super) fn do_signal_leader(&mut self, generation: Token, signal: Signal) -> Signalled {
         self.tick();
-        let Some(leader) = self.table.get(generation).map(|e| e.leader) else { return Signalled::NoWay };
-        let whom: Vec<u32> = self.leader(leader).filter(|p| !p.is_zombie()).map(|p| p.pid).into_iter().collect();
+        let Some(leader) = self.table.get(generation).map(|e| e.leader) else {
+            return Signalled::NoWay;
+        };
+        let whom: Vec<u32> = self
+            .leader(leader)
+            .filter(|p| !p.is_zombie())
+            .map(|p| p.pid)
+            .into_iter()
+            .collect();
         if let Some(refused) = self.refused(Call::SignalLeader, generation, &whom) {
             return refused;
         }
         if self.leader(leader).is_none() {
             return Signalled::Empty;
         }
-        told(self.world.send_to(&[leader.pid], leader.birth, Some(signal)))
+        told(
+            self.world
+                .send_to(&[leader.pid], leader.birth, Some(signal)),
+        )
     }
 
     pub(super) fn probe_group(&mut self, leader: Known) -> Probe {
@@ -168,13 +216,30 @@ impl Sim {
         self.tick();
         self.interrupted(Call::Scan, None);
         if self.scan.id != scan.id {
-            self.scan = Look { id: scan.id, ..Look::default() };
+            self.scan = Look {
+                id: scan.id,
+                ..Look::default()
+            };
         }
         let wanted = !scan.members.is_empty() || !scan.holders.is_empty();
-        if self.scan.from == 0 && wanted && self.take_fault(Call::Scan, None, |p| matches!(p.fault, Fault::Scan(_))).is_some() {
-            return ScanStep::Done { members: false, holders: false };
+        if self.scan.from == 0
+            && wanted
+            && self
+                .take_fault(Call::Scan, None, |p| matches!(p.fault, Fault::Scan(_)))
+                .is_some()
+        {
+            return ScanStep::Done {
+                members: false,
+                holders: false,
+            };
         }
-        let slice: Vec<u32> = self.world.processes.range(self.scan.from..).take(scan.budget.max(1)).map(|(pid, _)| *pid).collect();
+        let slice: Vec<u32> = self
+            .world
+            .processes
+            .range(self.scan.from..)
+            .take(scan.budget.max(1))
+            .map(|(pid, _)| *pid)
+            .collect();
         self.lose_one(&slice, scan);
         for pid in &slice {
             for token in &scan.members {
@@ -189,7 +254,13 @@ impl Sim {
             }
         }
         self.scan.from = slice.last().map_or(u32::MAX, |pid| pid + 1);
-        if self.world.processes.range(self.scan.from..).next().is_some() {
+        if self
+            .world
+            .processes
+            .range(self.scan.from..)
+            .next()
+            .is_some()
+        {
             return ScanStep::More;
         }
         self.look_over(scan)
@@ -198,18 +269,32 @@ impl Sim {
     /// One member ends just before it is looked at.
     fn lose_one(&mut self, slice: &[u32], scan: &Scan) {
         let is_member = |pid: &&u32| {
-            let process = self.world.processes.get(pid).filter(|p| p.condition != Condition::Stuck && p.birth != p.family);
-            process.is_some_and(|p| scan.members.iter().any(|t| self.table.look(*t).is_some_and(|e| self.belongs(e, p) == Belongs::Yes)))
+            let process = self
+                .world
+                .processes
+                .get(pid)
+                .filter(|p| p.condition != Condition::Stuck && p.birth != p.family);
+            process.is_some_and(|p| {
+                scan.members.iter().any(|t| {
+                    self.table
+                        .look(*t)
+                        .is_some_and(|e| self.belongs(e, p) == Belongs::Yes)
+                })
+            })
         };
         if let Some(one) = slice.iter().find(is_member).copied()
-            && self.take_fault(Call::Scan, None, |p| p.fault == Fault::Gone).is_some()
+            && self
+                .take_fault(Call::Scan, None, |p| p.fault == Fault::Gone)
+                .is_some()
         {
             self.end_before(&[one]);
         }
     }
 
     fn look_over(&mut self, scan: &mut Scan) -> ScanStep {
-        let mut refused = self.take_fault(Call::Scan, None, |p| p.fault == Fault::Incomplete).is_some();
+        let mut refused = self
+            .take_fault(Call::Scan, None, |p| p.fault == Fault::Incomplete)
+            .is_some();
         if self.rng.one_in_thousand(self.options.unruly.incomplete) {
             self.by_chance(Call::Scan, Fault::Incomplete);
             refused = true;
@@ -217,18 +302,26 @@ impl Sim {
         // The next slice, of this look or another, begins at the first process again.
         let look = std::mem::take(&mut self.scan);
         for token in &scan.members {
-            let known: Vec<Known> = look.found.iter().filter(|(of, _)| of == token).map(|(_, one)| *one).collect();
+            let known: Vec<Known> = look
+                .found
+                .iter()
+                .filter(|(of, _)| of == token)
+                .map(|(_, one)| *one)
+                .collect();
             if let Some(entry) = self.table.get(*token) {
                 entry.known = known;
             }
         }
         self.reap_inherited(&scan.members);
         scan.doubtful.extend(look.doubtful);
-        ScanStep::Done { members: !refused, holders: !(look.hidden || refused) }
+        ScanStep::Done {
+            members: !refused,
+            holders: !(look.hidden || refused),
+        }
     }
 
-    /// A living process of the leader's group and session. Once the leader was reaped, whoever has its number leads another
-    /// group with that number: then nobody is a member.
+    /// A living process of the leader's group and session. Once the leader was reaped, whoever has
+    /// its number leads another group with that number: then nobody is a member.
     pub(super) fn is_member(&self, leader: Known, process: &Process) -> bool {
         let other = |p: &Process| p.birth != leader.birth;
         process.pgid == leader.pid
@@ -250,10 +343,19 @@ impl Sim {
             }
             Belongs::Yes => {}
         }
-        self.scan.found.push((token, Known { pid, birth: process.birth }));
+        self.scan.found.push((
+            token,
+            Known {
+                pid,
+                birth: process.birth,
+            },
+        ));
         let age = self.world.now.since(process.born).to_duration();
         let who = Survivor::new(pid, process.comm.clone(), process.letter(), age);
-        Some(Member { who, start: process.start_ticks() })
+        Some(Member {
+            who,
+            start: process.start_ticks(),
+        })
     }
 
     fn holder(&mut self, token: Token, pid: u32) -> Option<Holder> {
@@ -276,7 +378,9 @@ impl Sim {
     pub(super) fn do_watch(&mut self, member: &Member, token: Token) -> Result<(), Errno> {
         self.tick();
         match self.take_fault(Call::Watch, Some(token), |_| true) {
-            Some((Fault::Watch(errno), _)) if errno.raw() == libc::ESRCH => self.end_before(&[member.who.pid]),
+            Some((Fault::Watch(errno), _)) if errno.raw() == libc::ESRCH => {
+                self.end_before(&[member.who.pid])
+            }
             Some((Fault::Watch(errno), _)) => return Err(errno),
             _ => {}
         }
@@ -289,20 +393,39 @@ impl Sim {
         }
         self.unwatch(token);
         let gone = Errno::from_raw(libc::ESRCH);
-        let Some(entry) = self.table.get(token) else { return Err(gone) };
+        let Some(entry) = self.table.get(token) else {
+            return Err(gone);
+        };
         let same = |p: &&mut Process| p.start_ticks() == member.start && !p.is_zombie();
-        let Some(process) = self.world.processes.get_mut(&member.who.pid).filter(same) else { return Err(gone) };
-        entry.watches.push((token, Known { pid: process.pid, birth: process.birth }));
+        let Some(process) = self.world.processes.get_mut(&member.who.pid).filter(same) else {
+            return Err(gone);
+        };
+        entry.watches.push((
+            token,
+            Known {
+                pid: process.pid,
+                birth: process.birth,
+            },
+        ));
         process.member_watches.push(token);
         Ok(())
     }
 
     /// Ends the watch with this token; what it may have announced is forgotten.
     pub(super) fn unwatch(&mut self, token: Token) {
-        let Some(entry) = self.table.get(token) else { return };
-        let Some(place) = entry.watches.iter().position(|(t, _)| *t == token) else { return };
+        let Some(entry) = self.table.get(token) else {
+            return;
+        };
+        let Some(place) = entry.watches.iter().position(|(t, _)| *t == token) else {
+            return;
+        };
         let (_, known) = entry.watches.swap_remove(place);
-        if let Some(process) = self.world.processes.get_mut(&known.pid).filter(|p| p.birth == known.birth) {
+        if let Some(process) = self
+            .world
+            .processes
+            .get_mut(&known.pid)
+            .filter(|p| p.birth == known.birth)
+        {
             process.member_watches.retain(|t| *t != token);
         }
         let of_this = |n: &Notice| *n == Notice::MemberGone(token);
@@ -324,5 +447,8 @@ impl Sim {
 /// The open captured streams that a process holds.
 fn held(entry: &Entry, process: &Process) -> Vec<Stream> {
     let holds = |id: PipeId| process.fds.contains(&Descriptor::Pipe(id));
-    Stream::ALL.into_iter().filter(|s| entry.streams[s.index()].is_some_and(holds)).collect()
+    Stream::ALL
+        .into_iter()
+        .filter(|s| entry.streams[s.index()].is_some_and(holds))
+        .collect()
 }

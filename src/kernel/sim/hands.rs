@@ -25,12 +25,19 @@ impl World {
 
     /// The processes of a group, zombies included.
     pub fn group(&self, pgid: u32) -> Vec<u32> {
-        self.processes.values().filter(|p| p.pgid == pgid).map(|p| p.pid).collect()
+        self.processes
+            .values()
+            .filter(|p| p.pgid == pgid)
+            .map(|p| p.pid)
+            .collect()
     }
 
-    /// Every cgroup that was made for a generation and is still there, by its path, and whether anybody in it is alive.
+    /// Every cgroup that was made for a generation and is still there, by its path, and whether
+    /// anybody in it is alive.
     pub fn cgroups(&self) -> impl Iterator<Item = (&str, bool)> {
-        self.cgroups.iter().map(|(id, cgroup)| (cgroup.path(), self.is_populated(*id)))
+        self.cgroups
+            .iter()
+            .map(|(id, cgroup)| (cgroup.path(), self.is_populated(*id)))
     }
 
     /// Every pipe that either side still has open.
@@ -65,7 +72,9 @@ impl World {
 
     /// Puts a process into uninterruptible sleep.
     pub fn freeze(&mut self, pid: u32) {
-        let Some(process) = self.processes.get_mut(&pid).filter(|p| !p.is_zombie()) else { return };
+        let Some(process) = self.processes.get_mut(&pid).filter(|p| !p.is_zombie()) else {
+            return;
+        };
         if process.condition == Condition::Stopped {
             self.stopped = self.stopped.saturating_sub(1);
         }
@@ -75,7 +84,13 @@ impl World {
 
     /// Lets it go on; what was sent to it meanwhile arrives.
     pub fn thaw(&mut self, pid: u32) {
-        let Some(process) = self.processes.get_mut(&pid).filter(|p| p.condition == Condition::Stuck) else { return };
+        let Some(process) = self
+            .processes
+            .get_mut(&pid)
+            .filter(|p| p.condition == Condition::Stuck)
+        else {
+            return;
+        };
         process.condition = Condition::Able;
         let pending = std::mem::take(&mut process.pending);
         self.go_on(pid);
@@ -89,8 +104,8 @@ impl World {
         self.wanted.extend(pids);
     }
 
-    /// A process that has nothing to do with the host, leading a group and a session of its own; it belongs to init. With a
-    /// number, `None` if that is not free.
+    /// A process that has nothing to do with the host, leading a group and a session of its own; it
+    /// belongs to init. With a number, `None` if that is not free.
     pub fn stranger(&mut self, pid: Option<u32>, script: &Script) -> Option<u32> {
         if let Some(pid) = pid {
             if !self.is_free(pid) {

@@ -1,4 +1,5 @@
-//! What has happened in the simulated world, in order: two runs with one seed and the same calls give the same list.
+//! What has happened in the simulated world, in order: two runs with one seed and the same calls
+//! give the same list.
 
 use super::cgroup::CgroupId;
 use super::fault::{Call, Fault};
@@ -63,16 +64,19 @@ pub enum Violation {
         /// The signal.
         signal: Signal,
     },
-    /// A signal was about to reach a process that is no descendant of the generation's leader. It was refused.
+    /// A signal was about to reach a process that is no descendant of the generation's leader. It
+    /// was refused.
     Stranger {
         /// The process.
         pid: u32,
         /// The signal.
         signal: Signal,
     },
-    /// The host went to sleep though the end of this leader was announced and nobody had asked for it.
+    /// The host went to sleep though the end of this leader was announced and nobody had asked for
+    /// it.
     SleptOverExit(u32),
-    /// One batch has the same stream twice: what the first read left behind the second one would misplace.
+    /// One batch has the same stream twice: what the first read left behind the second one would
+    /// misplace.
     ReadTwice(PipeId),
     /// A block is said to be fuller than it is large.
     Overfull,

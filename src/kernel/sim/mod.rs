@@ -1,20 +1,24 @@
 //! A simulated kernel with a virtual clock: no descriptors, no processes, the same contract.
 //!
-//! [`Sim`] is made from [`SimOptions`], whose seed decides everything that may come one way or another. Children do what the
-//! script says (see [`script`]) that stands in the variable `LASTWORDS_PLAY` of their plan, or else in its first argument:
-//! the program can be called anything. A test steers the world through [`Sim::world_mut`] and [`Sim::inject`], and asks
+//! [`Sim`] is made from [`SimOptions`], whose seed decides everything that may come one way or
+//! another. Children do what the script says (see [`script`]) that stands in the variable
+//! `LASTWORDS_PLAY` of their plan, or else in its first argument: the program can be called
+//! anything. A test steers the world through [`Sim::world_mut`] and [`Sim::inject`], and asks
 //! [`Sim::violations`] at its end.
 //!
-//! * Time passes only in calls: every call costs [`SimOptions::call_cost`], every act of a process costs
-//!   [`SimOptions::act_cost`], and a [`Kernel::wait`] that finds nothing due jumps to the earlier of its own end and the next
-//!   event of the world. Nothing due, no event ahead and [`Until::Forever`] is `WaitError::Failed(EDEADLK)`: it would sleep
-//!   for ever. (A thread that wakes the loop meanwhile cannot be waited for: wake first.)
-//! * What contains a generation is there as in Linux: a cookie in the environment, a cgroup of its own ([`cgroup`]), and orphans that the
-//!   host inherits or adopts ([`SimOptions::orphans`]).
-//! * A thread that panics with a [`Sim`] in its hands prints the seed, the scripts, the faults and the event log ([`Sim::story`]).
-//! * A success of exec wakes nobody, as in Linux: it is told by the next wait, or by the next look of a long one
-//!   ([`crate::limits::SPAWN_LOOK`]).
-//! * Notices are edges: told once when something has changed, merged if it changes again before they are given.
+//! * Time passes only in calls: every call costs [`SimOptions::call_cost`], every act of a process
+//!   costs [`SimOptions::act_cost`], and a [`Kernel::wait`] that finds nothing due jumps to the
+//!   earlier of its own end and the next event of the world. Nothing due, no event ahead and
+//!   [`Until::Forever`] is `WaitError::Failed(EDEADLK)`: it would sleep for ever. (A thread that
+//!   wakes the loop meanwhile cannot be waited for: wake first.)
+//! * What contains a generation is there as in Linux: a cookie in the environment, a cgroup of its
+//!   own ([`cgroup`]), and orphans that the host inherits or adopts ([`SimOptions::orphans`]).
+//! * A thread that panics with a [`Sim`] in its hands prints the seed, the scripts, the faults and
+//!   the event log ([`Sim::story`]).
+//! * A success of exec wakes nobody, as in Linux: it is told by the next wait, or by the next look
+//!   of a long one ([`crate::limits::SPAWN_LOOK`]).
+//! * Notices are edges: told once when something has changed, merged if it changes again before
+//!   they are given.
 
 pub mod cgroup;
 pub mod clock;
@@ -44,8 +48,9 @@ pub use script::Script;
 pub use world::{Reaper, World};
 
 use super::{
-    Batch, Born, Caps, Collected, Keep, Kernel, Member, MemberWatch, Notices, Orphans, Probe, Release, Released, Scan, ScanStep, Signalled,
-    SpawnOutcome, Until, WaitError, Wake, Wrote, sealed,
+    Batch, Born, Caps, Collected, Keep, Kernel, Member, MemberWatch, Notices, Orphans, Probe,
+    Release, Released, Scan, ScanStep, Signalled, SpawnOutcome, Until, WaitError, Wake, Wrote,
+    sealed,
 };
 use crate::error::{Errno, SpawnError, Step};
 use crate::kernel::plan::Plan;
@@ -68,14 +73,17 @@ pub struct SimOptions {
     pub seed: u64,
     /// Whether the group is signalled through the leader's pidfd (Linux 6.9).
     pub group_signal: bool,
-    /// How the end of a leader is learnt. By SIGCHLD, ends that come together are one notice of the kernel, and all children
-    /// are asked.
+    /// How the end of a leader is learnt. By SIGCHLD, ends that come together are one notice of
+    /// the kernel, and all children are asked.
     pub exit_source: ExitSource,
-    /// SIGCHLD never arrives (somebody has replaced the handler): only the look of every second finds ends.
+    /// SIGCHLD never arrives (somebody has replaced the handler): only the look of every second
+    /// finds ends.
     pub sigchld_lost: bool,
-    /// Whether a pidfd still knows the status when somebody else has reaped the child (Linux 6.15).
+    /// Whether a pidfd still knows the status when somebody else has reaped the child (Linux
+    /// 6.15).
     pub exit_info: bool,
-    /// How the end of a member is learnt. By looking, `watch` is refused and members cannot be signalled one by one.
+    /// How the end of a member is learnt. By looking, `watch` is refused and members cannot be
+    /// signalled one by one.
     pub members: MemberWatch,
     /// Who reaps the host's children.
     pub reaper: Reaper,
@@ -95,7 +103,8 @@ pub struct SimOptions {
     pub pid_max: u32,
     /// Tells keys of this kernel from those of another.
     pub tag: u32,
-    /// Keep the log, and print it with all that reproduces the run when a thread panics with the kernel in its hands.
+    /// Keep the log, and print it with all that reproduces the run when a thread panics with the
+    /// kernel in its hands.
     pub log: bool,
     /// What goes wrong by the seed.
     pub unruly: Unruly,
@@ -128,7 +137,10 @@ impl Default for SimOptions {
 impl SimOptions {
     /// The default with this seed.
     pub fn seeded(seed: u64) -> SimOptions {
-        SimOptions { seed, ..SimOptions::default() }
+        SimOptions {
+            seed,
+            ..SimOptions::default()
+        }
     }
 }
 
@@ -189,7 +201,13 @@ impl Sim {
     pub fn new(options: SimOptions) -> Sim {
         let act_cost = options.act_cost.max(Ns(1));
         let pid_max = options.pid_max.max(2000);
-        let rules = world::Rules { act_cost, pid_max, reaper: options.reaper, orphans: options.orphans, log: options.log };
+        let rules = world::Rules {
+            act_cost,
+            pid_max,
+            reaper: options.reaper,
+            orphans: options.orphans,
+            log: options.log,
+        };
         let pidfds = options.members == MemberWatch::ByPidfd;
         let mut caps = Caps::bare(Backend::Sim, options.exit_source);
         "simulated".clone_into(&mut caps.backend_why);
@@ -212,7 +230,9 @@ impl Sim {
             faults: Faults::default(),
             started: Vec::new(),
             pending: Vec::new(),
-            waker: SimWaker { flag: Arc::new(AtomicBool::new(false)) },
+            waker: SimWaker {
+                flag: Arc::new(AtomicBool::new(false)),
+            },
             alarm_at: None,
             origin: Instant::now(),
             sweep_at: None,
@@ -253,14 +273,26 @@ impl Sim {
         self.inject_at(fault.call(), fault);
     }
 
-    /// The next so many calls that this fits go wrong; `None` for all of them. With a slot, only that generation's.
+    /// The next so many calls that this fits go wrong; `None` for all of them. With a slot, only
+    /// that generation's.
     pub fn inject_many(&mut self, fault: Fault, only: Option<Slot>, times: Option<u32>) {
-        self.faults.add(Planned { call: fault.call(), fault, only, times });
+        self.faults.add(Planned {
+            call: fault.call(),
+            fault,
+            only,
+            times,
+        });
     }
 
-    /// The next such call goes wrong: where a fault fits several calls, or EINTR another than `wait`.
+    /// The next such call goes wrong: where a fault fits several calls, or EINTR another than
+    /// `wait`.
     pub fn inject_at(&mut self, call: Call, fault: Fault) {
-        self.faults.add(Planned { call, fault, only: None, times: Some(1) });
+        self.faults.add(Planned {
+            call,
+            fault,
+            only: None,
+            times: Some(1),
+        });
     }
 
     /// The same by its text (the table on top of [`fault`]); the error says what was expected.
@@ -361,10 +393,19 @@ impl Kernel for Sim {
 
     fn outcome(&mut self, generation: Token) -> SpawnOutcome {
         self.tick();
-        let is_known = self.table.look(generation).is_some_and(|e| self.world.outcomes.contains_key(&e.leader.birth));
+        let is_known = self
+            .table
+            .look(generation)
+            .is_some_and(|e| self.world.outcomes.contains_key(&e.leader.birth));
         // With its end announced there is no later.
-        let later = is_known && self.leader_lives(generation) && self.take_fault(Call::Outcome, Some(generation), |_| true).is_some();
-        let Some(entry) = self.table.get(generation) else { return SpawnOutcome::NotYet };
+        let later = is_known
+            && self.leader_lives(generation)
+            && self
+                .take_fault(Call::Outcome, Some(generation), |_| true)
+                .is_some();
+        let Some(entry) = self.table.get(generation) else {
+            return SpawnOutcome::NotYet;
+        };
         match self.world.outcomes.get(&entry.leader.birth) {
             None => SpawnOutcome::NotYet,
             Some(_) if later => {
@@ -440,5 +481,8 @@ impl Kernel for Sim {
 
 /// Steps of a spawn that fail in the host: the call itself is an error, and there is no child.
 fn fails_in_host(step: Step) -> bool {
-    matches!(step, Step::Command | Step::Find | Step::Pipe | Step::Register | Step::Clone)
+    matches!(
+        step,
+        Step::Command | Step::Find | Step::Pipe | Step::Register | Step::Clone
+    )
 }

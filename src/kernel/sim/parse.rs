@@ -19,7 +19,12 @@ enum Piece {
 
 /// The acts of a whole text.
 pub(super) fn parse(text: &str) -> Result<Acts, ScriptError> {
-    let mut reader = Reader { text: text.as_bytes(), at: 0, begin: 0, ahead: None };
+    let mut reader = Reader {
+        text: text.as_bytes(),
+        at: 0,
+        begin: 0,
+        ahead: None,
+    };
     let acts = reader.acts(0)?;
     match reader.take()? {
         Piece::End => Ok(acts),
@@ -37,7 +42,10 @@ struct Reader<'t> {
 
 impl Reader<'_> {
     fn error(&self, what: impl Into<String>) -> ScriptError {
-        ScriptError { at: self.begin, what: what.into() }
+        ScriptError {
+            at: self.begin,
+            what: what.into(),
+        }
     }
 
     fn peek(&mut self) -> Result<&Piece, ScriptError> {
@@ -56,7 +64,9 @@ impl Reader<'_> {
     fn lex(&mut self) -> Result<Piece, ScriptError> {
         loop {
             self.begin = self.at;
-            let Some(&byte) = self.text.get(self.at) else { return Ok(Piece::End) };
+            let Some(&byte) = self.text.get(self.at) else {
+                return Ok(Piece::End);
+            };
             self.at += 1;
             match byte {
                 b' ' | b'\t' | b'\r' => {}
@@ -75,7 +85,11 @@ impl Reader<'_> {
     }
 
     fn word(&mut self) -> String {
-        while self.text.get(self.at).is_some_and(|b| !b" \t\r\n;{}\"#".contains(b)) {
+        while self
+            .text
+            .get(self.at)
+            .is_some_and(|b| !b" \t\r\n;{}\"#".contains(b))
+        {
             self.at += 1;
         }
         String::from_utf8_lossy(self.text.get(self.begin..self.at).unwrap_or_default()).into_owned()
@@ -84,7 +98,9 @@ impl Reader<'_> {
     fn quoted(&mut self) -> Result<Piece, ScriptError> {
         let mut bytes = Vec::new();
         loop {
-            let Some(&byte) = self.text.get(self.at) else { return Err(self.error("a text without an end")) };
+            let Some(&byte) = self.text.get(self.at) else {
+                return Err(self.error("a text without an end"));
+            };
             self.at += 1;
             match byte {
                 b'"' => return Ok(Piece::Text(bytes)),
@@ -95,7 +111,9 @@ impl Reader<'_> {
     }
 
     fn escape(&mut self) -> Result<u8, ScriptError> {
-        let Some(&byte) = self.text.get(self.at) else { return Err(self.error("a text without an end")) };
+        let Some(&byte) = self.text.get(self.at) else {
+            return Err(self.error("a text without an end"));
+        };
         self.at += 1;
         Ok(match byte {
             b'n' => b'\n',
@@ -105,7 +123,10 @@ impl Reader<'_> {
             b'e' => 0x1b,
             b'\\' | b'"' => byte,
             b'x' => {
-                let digits = self.text.get(self.at..self.at + 2).and_then(|d| std::str::from_utf8(d).ok());
+                let digits = self
+                    .text
+                    .get(self.at..self.at + 2)
+                    .and_then(|d| std::str::from_utf8(d).ok());
                 let value = digits.and_then(|d| u8::from_str_radix(d, 16).ok());
                 self.at += 2;
                 value.ok_or_else(|| self.error("two hexadecimal digits after \\x"))?
@@ -152,7 +173,11 @@ impl Reader<'_> {
             "fork" => Act::Fork(self.block(depth)?),
             "wait" => Act::Wait,
             "close" => Act::Close(self.channel()?),
-            "read" => Act::Read(if self.accept("all")? { None } else { Some(self.number()?) }),
+            "read" => Act::Read(if self.accept("all")? {
+                None
+            } else {
+                Some(self.number()?)
+            }),
             "cat" => Act::Copy(self.stream()?),
             "setsid" => Act::Setsid,
             "setpgid" => Act::Setpgid,
@@ -169,9 +194,16 @@ impl Reader<'_> {
             "loop" => Act::Repeat(None, self.block(depth)?),
             "name" => Act::Name(String::from_utf8_lossy(&self.text()?).into_owned()),
             "outlive" => Act::Outlive(self.time()?.ok_or_else(|| self.error("a time"))?),
-            "user" => Act::User(u32::try_from(self.number()?).map_err(|_| self.error("a user's number"))?),
+            "user" => {
+                Act::User(u32::try_from(self.number()?).map_err(|_| self.error("a user's number"))?)
+            }
             "unkillable" => Act::Unkillable,
-            "exit" => Act::Exit(i32::try_from(self.number()?).ok().filter(|c| *c < 256).ok_or_else(|| self.error("a code of 0 to 255"))?),
+            "exit" => Act::Exit(
+                i32::try_from(self.number()?)
+                    .ok()
+                    .filter(|c| *c < 256)
+                    .ok_or_else(|| self.error("a code of 0 to 255"))?,
+            ),
             _ => return Err(self.error(format!("no such act: `{verb}`"))),
         };
         acts.push(act);
@@ -197,7 +229,12 @@ impl Reader<'_> {
         let from = self.at;
         let acts = self.block(depth)?;
         let text = String::from_utf8_lossy(self.text.get(from..self.at - 1).unwrap_or_default());
-        Ok(Program { name, is_clean, acts, text: text.into() })
+        Ok(Program {
+            name,
+            is_clean,
+            acts,
+            text: text.into(),
+        })
     }
 
     /// The words up to the end of the act.
@@ -206,7 +243,8 @@ impl Reader<'_> {
         while let Piece::Word(_) = self.peek()? {
             words.push(self.want_word("a word")?);
         }
-        let (call, fault): (Call, Fault) = super::faults::parse(&words.join(" ")).map_err(|what| self.error(what))?;
+        let (call, fault): (Call, Fault) =
+            super::faults::parse(&words.join(" ")).map_err(|what| self.error(what))?;
         Ok(Act::Fault(call, fault))
     }
 
@@ -237,7 +275,9 @@ impl Reader<'_> {
             "stdin" => Ok(Channel::Stdin),
             "stdout" => Ok(Channel::Output(Stream::Stdout)),
             "stderr" => Ok(Channel::Output(Stream::Stderr)),
-            other => Err(self.error(format!("stdin, stdout or stderr was expected, not `{other}`"))),
+            other => Err(self.error(format!(
+                "stdin, stdout or stderr was expected, not `{other}`"
+            ))),
         }
     }
 
@@ -265,7 +305,9 @@ impl Reader<'_> {
             return Ok(None);
         }
         let word = self.want_word("a time")?;
-        time_of(&word).map(Some).ok_or_else(|| self.error(format!("`{word}` is not a time")))
+        time_of(&word)
+            .map(Some)
+            .ok_or_else(|| self.error(format!("`{word}` is not a time")))
     }
 
     fn signal(&mut self) -> Result<Signal, ScriptError> {
@@ -279,14 +321,18 @@ impl Reader<'_> {
             "GROUP" => Ok(Target::Group),
             "PARENT" => Ok(Target::Parent),
             "CHILD" => Ok(Target::Child),
-            other => Err(self.error(format!("SELF, GROUP, PARENT or CHILD was expected, not `{other}`"))),
+            other => Err(self.error(format!(
+                "SELF, GROUP, PARENT or CHILD was expected, not `{other}`"
+            ))),
         }
     }
 }
 
 /// A number and its unit.
 pub(super) fn time_of(word: &str) -> Option<Ns> {
-    let split = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
+    let split = word
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(word.len());
     let (digits, unit) = word.split_at(split);
     let unit = match unit {
         "ns" => 1,
@@ -304,13 +350,20 @@ mod tests {
     use super::*;
 
     fn acts(text: &str) -> Vec<Act> {
-        parse(text).unwrap_or_else(|e| panic!("{text:?}: {e}")).to_vec()
+        parse(text)
+            .unwrap_or_else(|e| panic!("{text:?}: {e}"))
+            .to_vec()
     }
 
     #[test]
     fn a_script_reads_as_it_is_written() {
         let script = "write stderr 100; sleep 50ms\n fork {hold 2s; ignore TERM; write stdout 10} ; close stdout; setsid; exit 3";
-        let inner: Acts = vec![Act::Sleep(Some(Ns::from_millis(2000))), Act::Ignore(Signal::TERM), Act::Write(Stream::Stdout, 10)].into();
+        let inner: Acts = vec![
+            Act::Sleep(Some(Ns::from_millis(2000))),
+            Act::Ignore(Signal::TERM),
+            Act::Write(Stream::Stdout, 10),
+        ]
+        .into();
         assert_eq!(
             acts(script),
             vec![
@@ -322,11 +375,28 @@ mod tests {
                 Act::Exit(3),
             ]
         );
-        assert_eq!(acts("kill SELF 9 # a remark\n;;stop"), vec![Act::Kill(Target::Me, Signal::KILL), Act::Kill(Target::Me, Signal::STOP)]);
-        assert_eq!(acts(r#"echo stderr "a\x1b\"\0;}""#), vec![Act::Print(Stream::Stderr, b"a\x1b\"\0;}\n".as_slice().into())]);
+        assert_eq!(
+            acts("kill SELF 9 # a remark\n;;stop"),
+            vec![
+                Act::Kill(Target::Me, Signal::KILL),
+                Act::Kill(Target::Me, Signal::STOP)
+            ]
+        );
+        assert_eq!(
+            acts(r#"echo stderr "a\x1b\"\0;}""#),
+            vec![Act::Print(
+                Stream::Stderr,
+                b"a\x1b\"\0;}\n".as_slice().into()
+            )]
+        );
         assert_eq!(
             acts("spin; write stdout 2K; sleep forever; read all"),
-            vec![Act::Spin(None), Act::Write(Stream::Stdout, 2048), Act::Sleep(None), Act::Read(None)]
+            vec![
+                Act::Spin(None),
+                Act::Write(Stream::Stdout, 2048),
+                Act::Sleep(None),
+                Act::Read(None)
+            ]
         );
         assert_eq!(acts(""), vec![]);
     }

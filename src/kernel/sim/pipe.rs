@@ -121,7 +121,11 @@ impl Pipe {
     pub fn take(&mut self, into: &mut [u8]) -> Moved {
         let n = into.len().min(self.bytes.len());
         if n == 0 {
-            return if self.no_writer() && self.bytes.is_empty() { Moved::Gone } else { Moved::Blocked };
+            return if self.no_writer() && self.bytes.is_empty() {
+                Moved::Gone
+            } else {
+                Moved::Blocked
+            };
         }
         let (front, back) = self.bytes.as_slices();
         let first = n.min(front.len());

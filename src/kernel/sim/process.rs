@@ -111,7 +111,8 @@ pub enum Condition {
     Able,
     /// Stopped by a signal (T).
     Stopped,
-    /// In uninterruptible sleep (D): nothing reaches it, SIGKILL included, until the world lets it go on.
+    /// In uninterruptible sleep (D): nothing reaches it, SIGKILL included, until the world lets it
+    /// go on.
     Stuck,
     /// It has ended and was not reaped (Z).
     Zombie(Exit),
@@ -176,7 +177,14 @@ impl Process {
             (Condition::Stopped, _) => 'T',
             (Condition::Stuck, _) => 'D',
             (Condition::Able, Doing::Next | Doing::Exec(_) | Doing::Spinning(_)) => 'R',
-            (Condition::Able, Doing::Sleeping(_) | Doing::Writing(..) | Doing::Reading(_) | Doing::Copying(_) | Doing::Waiting) => 'S',
+            (
+                Condition::Able,
+                Doing::Sleeping(_)
+                | Doing::Writing(..)
+                | Doing::Reading(_)
+                | Doing::Copying(_)
+                | Doing::Waiting,
+            ) => 'S',
         }
     }
 
@@ -185,10 +193,11 @@ impl Process {
         matches!(self.condition, Condition::Zombie(_))
     }
 
-    /// The mark, if the host can read it: the environment of another user's process, and of one whose main thread has ended, is not
-    /// shown.
+    /// The mark, if the host can read it: the environment of another user's process, and of one
+    /// whose main thread has ended, is not shown.
     pub fn shown_cookie(&self) -> Option<u64> {
-        self.cookie.filter(|_| self.user.is_none() && !matches!(self.doing, Doing::Outliving(_)))
+        self.cookie
+            .filter(|_| self.user.is_none() && !matches!(self.doing, Doing::Outliving(_)))
     }
 
     /// Start time as /proc tells it: in ticks of 10 ms.
@@ -198,12 +207,17 @@ impl Process {
 
     /// A descriptor.
     pub fn fd(&self, channel: Channel) -> Descriptor {
-        self.fds.get(channel.number()).copied().unwrap_or(Descriptor::Closed)
+        self.fds
+            .get(channel.number())
+            .copied()
+            .unwrap_or(Descriptor::Closed)
     }
 
     /// Whether a signal is in the middle of being handled.
     pub fn is_handling(&self, signal: Signal) -> bool {
-        self.frames.iter().any(|f| matches!(f.after, After::Resume(s, _) if s == signal))
+        self.frames
+            .iter()
+            .any(|f| matches!(f.after, After::Resume(s, _) if s == signal))
     }
 
     /// Begins a list of acts.
@@ -214,13 +228,16 @@ impl Process {
     /// Takes the next step of its acts.
     pub fn step(&mut self) -> Step {
         loop {
-            let Some(frame) = self.frames.last_mut() else { return Step::Over };
+            let Some(frame) = self.frames.last_mut() else {
+                return Step::Over;
+            };
             if let Some(act) = frame.acts.get(frame.at) {
                 frame.at += 1;
                 return Step::Act(act.clone());
             }
             match &mut frame.after {
-                // An empty loop for ever would never come to an end here: one act that does nothing stands for its round.
+                // An empty loop for ever would never come to an end here: one act that does nothing
+                // stands for its round.
                 After::Again(left) if left.is_none_or(|n| n > 0) => {
                     *left = left.map(|n| n - 1);
                     frame.at = 0;
@@ -232,7 +249,11 @@ impl Process {
                     self.frames.pop();
                 }
                 After::Resume(..) => {
-                    if let Some(Frame { after: After::Resume(signal, doing), .. }) = self.frames.pop() {
+                    if let Some(Frame {
+                        after: After::Resume(signal, doing),
+                        ..
+                    }) = self.frames.pop()
+                    {
                         self.doing = *doing;
                         return Step::Resumed(signal);
                     }

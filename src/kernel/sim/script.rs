@@ -1,11 +1,12 @@
-//! What a child does, as data. The same script is played by a process of the simulated kernel and, in the integration
-//! tests, by a real process with real system calls.
+//! What a child does, as data. The same script is played by a process of the simulated kernel and,
+//! in the integration tests, by a real process with real system calls.
 //!
 //! ```text
 //! write stderr 100; sleep 50ms; fork { ignore TERM; hold 2s; write stdout 10 }; close stdout; exit 3
 //! ```
 //!
-//! Acts stand one after the other, apart by `;` or line ends. A process whose acts are over exits with 0.
+//! Acts stand one after the other, apart by `;` or line ends. A process whose acts are over exits
+//! with 0.
 //!
 //! | act | what it does |
 //! | --- | --- |
@@ -162,7 +163,9 @@ impl Script {
     /// assert!(Script::parse("dance").is_err());
     /// ```
     pub fn parse(text: &str) -> Result<Script, ScriptError> {
-        Ok(Script { acts: super::parse::parse(text)? })
+        Ok(Script {
+            acts: super::parse::parse(text)?,
+        })
     }
 
     /// Its acts.
@@ -191,8 +194,9 @@ impl fmt::Display for ScriptError {
 
 impl std::error::Error for ScriptError {}
 
-/// Byte `at` of what `write` writes: lines of 63 letters, small ones on stdout and large ones on stderr. Each line begins with
-/// another letter than the one before, so that a lost or doubled piece shows.
+/// Byte `at` of what `write` writes: lines of 63 letters, small ones on stdout and large ones on
+/// stderr. Each line begins with another letter than the one before, so that a lost or doubled
+/// piece shows.
 pub const fn pattern(stream: Stream, at: u64) -> u8 {
     PATTERNS[stream.index()][(at % PERIOD as u64) as usize]
 }
@@ -241,8 +245,15 @@ mod tests {
             assert_eq!(piece(Stream::Stderr, at, len as usize), expected);
         }
         let lines = piece(Stream::Stdout, 0, 26 * 64);
-        let mut lines: Vec<&[u8]> = lines.split(|b| *b == b'\n').filter(|l| !l.is_empty()).collect();
-        assert!(lines.iter().all(|l| l.len() == 63 && l.iter().all(u8::is_ascii_lowercase)));
+        let mut lines: Vec<&[u8]> = lines
+            .split(|b| *b == b'\n')
+            .filter(|l| !l.is_empty())
+            .collect();
+        assert!(
+            lines
+                .iter()
+                .all(|l| l.len() == 63 && l.iter().all(u8::is_ascii_lowercase))
+        );
         lines.dedup();
         assert_eq!(lines.len(), 26);
     }

@@ -35,13 +35,17 @@ fn default_action(signal: Signal) -> Action {
 }
 
 impl World {
-    /// kill(2) by the host through a way that cannot miss: a pidfd, or members that it has verified. `None` asks only.
+    /// kill(2) by the host through a way that cannot miss: a pidfd, or members that it has
+    /// verified. `None` asks only.
     ///
-    /// `family` is the birth of the leader: a process that does not descend from it gets nothing, and that is a violation.
+    /// `family` is the birth of the leader: a process that does not descend from it gets nothing,
+    /// and that is a violation.
     pub(super) fn send_to(&mut self, pids: &[u32], family: u64, signal: Option<Signal>) -> Reached {
         let mut reached = Reached::Nobody;
         for pid in pids {
-            let Some(process) = self.processes.get(pid) else { continue };
+            let Some(process) = self.processes.get(pid) else {
+                continue;
+            };
             if process.user.is_some() {
                 if reached == Reached::Nobody {
                     reached = Reached::Refused;
@@ -50,7 +54,8 @@ impl World {
             }
             if let Some(signal) = signal {
                 if process.family != family {
-                    self.violations.push(Violation::Stranger { pid: *pid, signal });
+                    self.violations
+                        .push(Violation::Stranger { pid: *pid, signal });
                     continue;
                 }
                 self.deliver(*pid, signal);
@@ -60,12 +65,23 @@ impl World {
         reached
     }
 
-    /// kill(2) by the host to a number: a group's if it is negative. A number whose leader is not a child of the host that was
-    /// not reaped yet may be anybody's: that is refused (`Nobody`) and recorded. Asking alone (`None`) is allowed.
+    /// kill(2) by the host to a number: a group's if it is negative. A number whose leader is not a
+    /// child of the host that was not reaped yet may be anybody's: that is refused (`Nobody`)
+    /// and recorded. Asking alone (`None`) is allowed.
     pub fn send_to_number(&mut self, target: i64, signal: Option<Signal>) -> Reached {
-        let Ok(number) = u32::try_from(target.unsigned_abs()) else { return Reached::Nobody };
-        let pinned = self.processes.get(&number).filter(|p| p.ppid == HOST).map(|p| p.family);
-        let pids = if target < 0 { self.group(number) } else { vec![number] };
+        let Ok(number) = u32::try_from(target.unsigned_abs()) else {
+            return Reached::Nobody;
+        };
+        let pinned = self
+            .processes
+            .get(&number)
+            .filter(|p| p.ppid == HOST)
+            .map(|p| p.family);
+        let pids = if target < 0 {
+            self.group(number)
+        } else {
+            vec![number]
+        };
         match (pinned, signal) {
             (Some(family), _) => self.send_to(&pids, family, signal),
             (None, None) => self.send_to(&pids, 0, None),
@@ -78,12 +94,16 @@ impl World {
 
     /// A process gets a signal.
     pub(super) fn deliver(&mut self, pid: u32, signal: Signal) {
-        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return;
+        };
         if process.is_zombie() {
             return;
         }
         self.note(Happened::Signalled(pid, signal));
-        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return;
+        };
         if process.condition == Condition::Stuck {
             process.pending.insert(signal);
             return;
@@ -103,12 +123,18 @@ impl World {
 
     /// Carries out what the process has chosen for a signal, or the default.
     fn dispose(&mut self, pid: u32, signal: Signal) {
-        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return;
+        };
         if process.blocked.contains(&signal) {
             process.pending.insert(signal);
             return;
         }
-        let chosen = if signal == Signal::STOP { None } else { process.dispositions.get(&signal).cloned() };
+        let chosen = if signal == Signal::STOP {
+            None
+        } else {
+            process.dispositions.get(&signal).cloned()
+        };
         match chosen {
             Some(Disposition::Ignored) => {}
             Some(Disposition::Handled(_)) if process.is_handling(signal) => {
@@ -122,13 +148,17 @@ impl World {
             None => match default_action(signal) {
                 Action::Nothing | Action::Continue => {}
                 Action::Stop => self.stop(pid),
-                Action::Terminate => self.finish(pid, Exit::by_signal(signal, false, StatusSource::Waitid)),
+                Action::Terminate => {
+                    self.finish(pid, Exit::by_signal(signal, false, StatusSource::Waitid))
+                }
             },
         }
     }
 
     fn stop(&mut self, pid: u32) {
-        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return;
+        };
         if process.condition == Condition::Able {
             process.condition = Condition::Stopped;
             self.stopped += 1;
@@ -138,7 +168,9 @@ impl World {
     }
 
     fn resume(&mut self, pid: u32) {
-        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return;
+        };
         if process.condition != Condition::Stopped {
             return;
         }
@@ -154,12 +186,18 @@ impl World {
 
     // ------------------------------------------------------------------ orphaned groups
 
-    /// The groups that the end of a process may orphan: its own and its children's. None if nobody is stopped.
+    /// The groups that the end of a process may orphan: its own and its children's. None if nobody
+    /// is stopped.
     pub(super) fn groups_of_family(&self, pid: u32) -> Vec<u32> {
         if self.stopped == 0 {
             return Vec::new();
         }
-        let mut groups: Vec<u32> = self.processes.values().filter(|p| p.pid == pid || p.ppid == pid).map(|p| p.pgid).collect();
+        let mut groups: Vec<u32> = self
+            .processes
+            .values()
+            .filter(|p| p.pid == pid || p.ppid == pid)
+            .map(|p| p.pgid)
+            .collect();
         groups.sort_unstable();
         groups.dedup();
         groups
@@ -171,7 +209,10 @@ impl World {
             Some(parent) => !parent.is_zombie() && parent.sid == p.sid && parent.pgid != pgid,
             None => p.ppid == HOST && p.sid == HOST,
         };
-        !self.processes.values().any(|p| p.pgid == pgid && !p.is_zombie() && linked(p))
+        !self
+            .processes
+            .values()
+            .any(|p| p.pgid == pgid && !p.is_zombie() && linked(p))
     }
 
     /// A group with a stopped member that has just been orphaned gets HUP and CONT (setpgid(2)).

@@ -16,9 +16,10 @@ pub(super) struct Started {
 }
 
 impl Sim {
-    /// The options with their seed, every script that was started, the faults that wait, and the event log: what reproduces this run,
-    /// and what it has come to. A thread that panics with a `Sim` in its hands prints it on stderr
-    /// ([`SimOptions::log`](super::SimOptions::log) off: it does not).
+    /// The options with their seed, every script that was started, the faults that wait, and the
+    /// event log: what reproduces this run, and what it has come to. A thread that panics with
+    /// a `Sim` in its hands prints it on stderr ([`SimOptions::log`](super::SimOptions::log)
+    /// off: it does not).
     pub fn story(&self) -> String {
         let mut story = String::new();
         // A string takes everything.

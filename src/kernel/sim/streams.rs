@@ -22,7 +22,11 @@ use std::ffi::OsStr;
 use std::time::{Duration, SystemTime};
 
 impl Sim {
-    pub(super) fn do_spawn(&mut self, plan: &Plan, generation: Token) -> Result<Born<SimEnd>, SpawnError> {
+    pub(super) fn do_spawn(
+        &mut self,
+        plan: &Plan,
+        generation: Token,
+    ) -> Result<Born<SimEnd>, SpawnError> {
         self.tick();
         let mut exec_at = self.world.now.after(self.options.exec_time);
         let mut exec_error = None;
@@ -30,24 +34,45 @@ impl Sim {
         while let Some((fault, _)) = self.take_fault(Call::Spawn, Some(generation), any) {
             match fault {
                 Fault::SlowExec(time) => exec_at = self.world.now.after(time),
-                Fault::Spawn(step, errno) if fails_in_host(step) => return Err(SpawnError::new(step, errno)),
-                Fault::Spawn(step, errno) => exec_error = Some(SpawnError::new(step, errno).at(&plan.program)),
+                Fault::Spawn(step, errno) if fails_in_host(step) => {
+                    return Err(SpawnError::new(step, errno));
+                }
+                Fault::Spawn(step, errno) => {
+                    exec_error = Some(SpawnError::new(step, errno).at(&plan.program))
+                }
                 _ => {}
             }
         }
         let script = script_of(plan)?;
         if self.table.in_use(generation) {
-            self.world.violations.push(Violation::SlotInUse(generation.slot().0));
-            return Err(SpawnError::new(Step::Register, Errno::from_raw(libc::EEXIST)));
+            self.world
+                .violations
+                .push(Violation::SlotInUse(generation.slot().0));
+            return Err(SpawnError::new(
+                Step::Register,
+                Errno::from_raw(libc::EEXIST),
+            ));
         }
         let contained = self.make_containment(&plan.contain, generation)?;
         let stdin = self.stdin_pipe(&plan.stdin, generation);
         let stdout = self.output_pipe(&plan.stdout, generation, Stream::Stdout);
         let stderr = self.output_pipe(&plan.stderr, generation, Stream::Stderr);
-        let fd = |pipe: Option<(PipeId, bool)>| pipe.map_or(Descriptor::Null, |(id, _)| Descriptor::Pipe(id));
-        let merged = if matches!(plan.stderr, OutputPlan::ToStdout) { stdout } else { stderr };
+        let fd = |pipe: Option<(PipeId, bool)>| {
+            pipe.map_or(Descriptor::Null, |(id, _)| Descriptor::Pipe(id))
+        };
+        let merged = if matches!(plan.stderr, OutputPlan::ToStdout) {
+            stdout
+        } else {
+            stderr
+        };
         let recipe = Recipe {
-            comm: plan.program.to_string_lossy().rsplit('/').next().unwrap_or_default().to_owned(),
+            comm: plan
+                .program
+                .to_string_lossy()
+                .rsplit('/')
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
             acts: script.acts().clone(),
             fds: [fd(stdin), fd(stdout), fd(merged)],
             ignore: plan.ignore.clone(),
@@ -58,16 +83,27 @@ impl Sim {
             exit_watch: Some(generation.with(What::Exit)),
         };
         if self.options.log {
-            self.started.push(Started { at: self.world.now, pid: 0, script: text_of(plan).into_owned() });
+            self.started.push(Started {
+                at: self.world.now,
+                pid: 0,
+                script: text_of(plan).into_owned(),
+            });
         }
-        let started_at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000) + self.world.now.to_duration();
+        let started_at = SystemTime::UNIX_EPOCH
+            + Duration::from_secs(1_700_000_000)
+            + self.world.now.to_duration();
         let pid = self.world.spawn(recipe);
         if let Some(started) = self.started.last_mut() {
             started.pid = pid;
         }
-        let leader = Known { pid, birth: self.world.process(pid).map_or(0, |p| p.birth) };
+        let leader = Known {
+            pid,
+            birth: self.world.process(pid).map_or(0, |p| p.birth),
+        };
         let ours = |pipe: Option<(PipeId, bool)>| pipe.and_then(|(id, raw)| (!raw).then_some(id));
-        let raw = |pipe: Option<(PipeId, bool)>| pipe.and_then(|(id, raw)| raw.then_some(SimEnd::Pipe(id)));
+        let raw = |pipe: Option<(PipeId, bool)>| {
+            pipe.and_then(|(id, raw)| raw.then_some(SimEnd::Pipe(id)))
+        };
         let entry = Entry {
             sequence: generation.sequence(),
             leader,
@@ -85,10 +121,20 @@ impl Sim {
         self.look_at = self.world.now.after(self.look_pause);
         // A simulated pipe has the capacity that was asked for.
         let capacities = [&plan.stdout, &plan.stderr].map(|plan| match plan {
-            OutputPlan::Capture { pipe, through: Through::Pipe } => *pipe,
+            OutputPlan::Capture {
+                pipe,
+                through: Through::Pipe,
+            } => *pipe,
             _ => None,
         });
-        Ok(Born { pid, stdin: raw(stdin), stdout: raw(stdout), stderr: raw(stderr), capacities, started_at })
+        Ok(Born {
+            pid,
+            stdin: raw(stdin),
+            stdout: raw(stdout),
+            stderr: raw(stderr),
+            capacities,
+            started_at,
+        })
     }
 
     /// A pipe, and whether the host gets its end raw.
@@ -96,22 +142,43 @@ impl Sim {
         let capacity = self.options.pipe as usize;
         match plan {
             StdinPlan::Null | StdinPlan::Inherit | StdinPlan::Fd(_) => None,
-            StdinPlan::Feed => Some((self.world.make_pipe(Flow::ToChild, capacity, Some(generation.with(What::Stdin))), false)),
+            StdinPlan::Feed => Some((
+                self.world
+                    .make_pipe(Flow::ToChild, capacity, Some(generation.with(What::Stdin))),
+                false,
+            )),
             StdinPlan::Raw => Some((self.world.make_pipe(Flow::ToChild, capacity, None), true)),
         }
     }
 
-    fn output_pipe(&mut self, plan: &OutputPlan, generation: Token, stream: Stream) -> Option<(PipeId, bool)> {
+    fn output_pipe(
+        &mut self,
+        plan: &OutputPlan,
+        generation: Token,
+        stream: Stream,
+    ) -> Option<(PipeId, bool)> {
         let default = self.options.pipe;
         let token = generation.with(What::Output(stream));
         match plan {
-            // A socket carries bytes as a pipe does; what else it does no child of the simulation looks at.
+            // A socket carries bytes as a pipe does; what else it does no child of the simulation
+            // looks at.
             OutputPlan::Capture { pipe, through } => {
-                let capacity = pipe.filter(|_| *through == Through::Pipe).unwrap_or(default) as usize;
-                Some((self.world.make_pipe(Flow::FromChild, capacity, Some(token)), false))
+                let capacity = pipe
+                    .filter(|_| *through == Through::Pipe)
+                    .unwrap_or(default) as usize;
+                Some((
+                    self.world.make_pipe(Flow::FromChild, capacity, Some(token)),
+                    false,
+                ))
             }
-            OutputPlan::Raw => Some((self.world.make_pipe(Flow::FromChild, default as usize, None), true)),
-            OutputPlan::Inherit | OutputPlan::Null | OutputPlan::Fd(_) | OutputPlan::ToStdout => None,
+            OutputPlan::Raw => Some((
+                self.world
+                    .make_pipe(Flow::FromChild, default as usize, None),
+                true,
+            )),
+            OutputPlan::Inherit | OutputPlan::Null | OutputPlan::Fd(_) | OutputPlan::ToStdout => {
+                None
+            }
         }
     }
 
@@ -120,11 +187,15 @@ impl Sim {
         self.batches += 1;
         self.interrupted(Call::Read, batch.first().map(|op| op.stream));
         for place in 0..batch.len() {
-            let Some(stream) = batch.get(place).map(|op| op.stream) else { break };
+            let Some(stream) = batch.get(place).map(|op| op.stream) else {
+                break;
+            };
             let again = batch.iter().take(place).any(|op| op.stream == stream);
             if let Some(op) = batch.get_mut(place) {
                 op.got = self.read_one(op, again);
-                if let (Got::Data { n, .. }, rate @ 1..) = (op.got, u64::from(self.options.read_rate)) {
+                if let (Got::Data { n, .. }, rate @ 1..) =
+                    (op.got, u64::from(self.options.read_rate))
+                {
                     let end = self.world.now.after(Ns(n as u64 * 1000 / rate));
                     self.world.run_until(end);
                 }
@@ -133,8 +204,16 @@ impl Sim {
     }
 
     fn read_one(&mut self, op: &mut ReadOp, again: bool) -> Got {
-        let What::Output(stream) = op.stream.what() else { return Got::Unasked };
-        let Some(id) = self.table.get(op.stream).and_then(|e| e.streams[stream.index()]) else { return Got::Unasked };
+        let What::Output(stream) = op.stream.what() else {
+            return Got::Unasked;
+        };
+        let Some(id) = self
+            .table
+            .get(op.stream)
+            .and_then(|e| e.streams[stream.index()])
+        else {
+            return Got::Unasked;
+        };
         if again {
             self.world.violations.push(Violation::ReadTwice(id));
         }
@@ -171,17 +250,25 @@ impl Sim {
             limit = limit.min(1 + usize::try_from(self.rng.below(there as u64 + 1)).unwrap_or(0));
             self.by_chance(Call::Read, Fault::ShortRead(limit));
         }
-        let Some(pipe) = self.world.pipes.get_mut(&id) else { return Got::Unasked };
+        let Some(pipe) = self.world.pipes.get_mut(&id) else {
+            return Got::Unasked;
+        };
         let first = limit.min(room.len());
         let n = match pipe.take(&mut room[..first]) {
-            Moved::Bytes(n) if n == room.len() => n + taken(pipe.take(&mut spare[..(limit - n).min(asked - n)])),
+            Moved::Bytes(n) if n == room.len() => {
+                n + taken(pipe.take(&mut spare[..(limit - n).min(asked - n)]))
+            }
             Moved::Bytes(n) => n,
             // A room of none says nothing: what is in the spare decides.
             Moved::Blocked | Moved::Gone if first == 0 => taken(pipe.take(&mut spare[..limit])),
             Moved::Blocked | Moved::Gone => 0,
         };
         if n == 0 {
-            return if pipe.no_writer() { Got::End } else { Got::Empty };
+            return if pipe.no_writer() {
+                Got::End
+            } else {
+                Got::Empty
+            };
         }
         let hot = n == asked || (pipe.no_writer() && limit == asked);
         let owed = !hot && (!pipe.is_empty() || pipe.no_writer());
@@ -197,7 +284,9 @@ impl Sim {
     pub(super) fn do_write(&mut self, stdin: Token, bytes: &[u8]) -> Wrote {
         self.tick();
         let gone = Wrote::Failed(Errno::from_raw(libc::EBADF));
-        let Some(id) = self.table.get(stdin).and_then(|e| e.stdin) else { return gone };
+        let Some(id) = self.table.get(stdin).and_then(|e| e.stdin) else {
+            return gone;
+        };
         self.interrupted(Call::Write, Some(stdin));
         let mut limit = bytes.len();
         let fits = |p: &Planned| match p.fault {
@@ -218,7 +307,9 @@ impl Sim {
     }
 
     fn write_end(&mut self, id: PipeId, bytes: &[u8]) -> Wrote {
-        let Some(pipe) = self.world.pipes.get_mut(&id) else { return Wrote::NoReader };
+        let Some(pipe) = self.world.pipes.get_mut(&id) else {
+            return Wrote::NoReader;
+        };
         match pipe.put(bytes) {
             Moved::Gone => Wrote::NoReader,
             Moved::Blocked => {
@@ -234,7 +325,9 @@ impl Sim {
 
     pub(super) fn do_close(&mut self, what: Token) {
         self.tick();
-        let Some(entry) = self.table.get(what) else { return };
+        let Some(entry) = self.table.get(what) else {
+            return;
+        };
         let leader = entry.leader;
         let pipe = match what.what() {
             What::Output(stream) => entry.streams[stream.index()].take(),
@@ -244,7 +337,12 @@ impl Sim {
                 None
             }
             What::Exit => {
-                if let Some(process) = self.world.processes.get_mut(&leader.pid).filter(|p| p.birth == leader.birth) {
+                if let Some(process) = self
+                    .world
+                    .processes
+                    .get_mut(&leader.pid)
+                    .filter(|p| p.birth == leader.birth)
+                {
                     process.exit_watch = None;
                 }
                 None
@@ -258,24 +356,35 @@ impl Sim {
 
     pub(super) fn do_release(&mut self, generation: Token, how: Release) -> Released<SimEnd> {
         self.tick();
-        let Some(watches) = self.table.get(generation).map(|e| e.watches.clone()) else { return Released::default() };
+        let Some(watches) = self.table.get(generation).map(|e| e.watches.clone()) else {
+            return Released::default();
+        };
         for (token, _) in watches {
             self.unwatch(token);
         }
-        let Some(entry) = self.table.remove(generation) else { return Released::default() };
+        let Some(entry) = self.table.remove(generation) else {
+            return Released::default();
+        };
         self.leave_to_reap(&entry);
         if let Contained::Cgroup(id) = entry.contained {
             self.world.leave_cgroup(id);
         }
         let Known { pid, birth } = entry.leader;
-        let leader = self.world.processes.get_mut(&pid).filter(|p| p.birth == birth);
+        let leader = self
+            .world
+            .processes
+            .get_mut(&pid)
+            .filter(|p| p.birth == birth);
         let ended = leader.as_ref().is_none_or(|p| p.is_zombie());
         if let Some(leader) = leader {
             leader.exit_watch = None;
         }
         self.world.outcomes.remove(&birth);
         self.world.obituaries.remove(&birth);
-        let mut released = Released { pid, ..Released::default() };
+        let mut released = Released {
+            pid,
+            ..Released::default()
+        };
         if how == Release::HandOver {
             released.pidfd = Some(SimEnd::Process(pid, birth));
             let unwatch = |world: &mut super::World, id: PipeId| {
@@ -285,7 +394,9 @@ impl Sim {
                 SimEnd::Pipe(id)
             };
             released.stdin = entry.stdin.map(|id| unwatch(&mut self.world, id));
-            let [stdout, stderr] = entry.streams.map(|id| id.map(|id| unwatch(&mut self.world, id)));
+            let [stdout, stderr] = entry
+                .streams
+                .map(|id| id.map(|id| unwatch(&mut self.world, id)));
             (released.stdout, released.stderr) = (stdout, stderr);
             return released;
         }
@@ -295,7 +406,11 @@ impl Sim {
             self.world.unwatched.insert(birth);
         }
         for id in entry.streams.into_iter().flatten() {
-            let lingering = self.world.pipes().filter(|(_, p)| p.host == HostEnd::Lingering).count();
+            let lingering = self
+                .world
+                .pipes()
+                .filter(|(_, p)| p.host == HostEnd::Lingering)
+                .count();
             if how == Release::Linger && lingering < limits::LINGERERS {
                 self.world.linger(id);
             } else {
@@ -310,11 +425,15 @@ impl Sim {
 
     // ------------------------------------------------------------------ ends that the host owns
 
-    /// Reads an end that the host owns, without blocking: what is there, empty at end of file, `None` if there is nothing yet
-    /// (or it is no read end).
+    /// Reads an end that the host owns, without blocking: what is there, empty at end of file,
+    /// `None` if there is nothing yet (or it is no read end).
     pub fn raw_read(&mut self, end: &SimEnd) -> Option<Vec<u8>> {
         let SimEnd::Pipe(id) = end else { return None };
-        let pipe = self.world.pipes.get_mut(id).filter(|p| p.flow == Flow::FromChild)?;
+        let pipe = self
+            .world
+            .pipes
+            .get_mut(id)
+            .filter(|p| p.flow == Flow::FromChild)?;
         let mut bytes = vec![0; pipe.len().max(1)];
         match pipe.take(&mut bytes) {
             Moved::Bytes(n) => bytes.truncate(n),
@@ -351,15 +470,24 @@ fn taken(moved: Moved) -> usize {
 /// The script of a plan: its variable, or its first argument, or nothing at all.
 fn script_of(plan: &Plan) -> Result<Script, SpawnError> {
     if plan.program.is_empty() {
-        return Err(SpawnError::new(Step::Command, Errno::from_raw(libc::EINVAL)));
+        return Err(SpawnError::new(
+            Step::Command,
+            Errno::from_raw(libc::EINVAL),
+        ));
     }
-    let unreadable = |e: super::script::ScriptError| SpawnError::new(Step::Command, Errno::from_raw(libc::EINVAL)).because(e.to_string());
+    let unreadable = |e: super::script::ScriptError| {
+        SpawnError::new(Step::Command, Errno::from_raw(libc::EINVAL)).because(e.to_string())
+    };
     Script::parse(&text_of(plan)).map_err(unreadable)
 }
 
 fn text_of(plan: &Plan) -> Cow<'_, str> {
     match plan.env.get(OsStr::new(PLAY)) {
         Some(Some(text)) => text.to_string_lossy(),
-        Some(None) | None => plan.args.first().map(|a| a.to_string_lossy()).unwrap_or_default(),
+        Some(None) | None => plan
+            .args
+            .first()
+            .map(|a| a.to_string_lossy())
+            .unwrap_or_default(),
     }
 }

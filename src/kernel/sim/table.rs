@@ -64,7 +64,9 @@ impl Table {
 
     /// The same, uncounted and unchanged.
     pub(super) fn look(&self, token: Token) -> Option<&Entry> {
-        self.entries.get(&token.slot().0).filter(|e| e.sequence == token.sequence())
+        self.entries
+            .get(&token.slot().0)
+            .filter(|e| e.sequence == token.sequence())
     }
 
     pub(super) fn in_use(&self, token: Token) -> bool {

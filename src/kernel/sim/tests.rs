@@ -1,4 +1,5 @@
-//! The simulated kernel is itself what it simulates: its processes, pipes, signals and edges behave as Linux's do.
+//! The simulated kernel is itself what it simulates: its processes, pipes, signals and edges behave
+//! as Linux's do.
 
 use super::fault::{Fault, Unruly};
 use super::log::{Happened, Violation};
@@ -9,8 +10,8 @@ use crate::capture::Pool;
 use crate::error::{Errno, Step};
 use crate::kernel::plan::{OutputPlan, Plan, StdinPlan};
 use crate::kernel::{
-    Batch, Collected, Found, Got, Keep, Kernel, Member, MemberWatch, Notice, Notices, Probe, ReadOp, Release, Scan, ScanStep, Signalled,
-    SpawnOutcome, Until, WaitError, Wake, Wrote,
+    Batch, Collected, Found, Got, Keep, Kernel, Member, MemberWatch, Notice, Notices, Probe,
+    ReadOp, Release, Scan, ScanStep, Signalled, SpawnOutcome, Until, WaitError, Wake, Wrote,
 };
 use crate::limits;
 use crate::time::Ns;
@@ -31,16 +32,27 @@ fn token(slot: u32) -> Token {
 }
 
 fn start(sim: &mut Sim, slot: u32, script: &str) -> u32 {
-    sim.spawn(&Arc::new(plan(script)), token(slot)).expect("spawn").pid
+    sim.spawn(&Arc::new(plan(script)), token(slot))
+        .expect("spawn")
+        .pid
 }
 
 fn read(sim: &mut Sim, slot: u32, stream: Stream) -> (Got, Vec<u8>) {
     let mut pool = Pool::new(0);
     let mut batch = Batch::new();
-    batch.push(ReadOp { stream: token(slot).with(What::Output(stream)), room: None, spare: pool.take(limits::BLOCK), got: Got::Unasked });
+    batch.push(ReadOp {
+        stream: token(slot).with(What::Output(stream)),
+        room: None,
+        spare: pool.take(limits::BLOCK),
+        got: Got::Unasked,
+    });
     sim.read(&mut batch);
     let op = batch.pop().expect("one");
-    let n = if let Got::Data { n, .. } = op.got { n } else { 0 };
+    let n = if let Got::Data { n, .. } = op.got {
+        n
+    } else {
+        0
+    };
     (op.got, op.spare.bytes()[..n].to_vec())
 }
 
@@ -71,7 +83,12 @@ fn exit(sim: &mut Sim, slot: u32) -> Exit {
 }
 
 fn members(sim: &mut Sim, slot: u32) -> (Vec<Member>, bool) {
-    let mut scan = Scan { id: sim.now().0 + 1, members: vec![token(slot)], budget: 2, ..Scan::default() };
+    let mut scan = Scan {
+        id: sim.now().0 + 1,
+        members: vec![token(slot)],
+        budget: 2,
+        ..Scan::default()
+    };
     let complete = loop {
         if let ScanStep::Done { members, .. } = sim.scan(&mut scan) {
             break members && scan.doubtful.is_empty();
@@ -91,12 +108,24 @@ fn a_quiet_child_is_noticed_read_out_and_collected() {
     assert_eq!(exit(&mut sim, 0), Exit::with_code(3, StatusSource::Waitid));
     let (got, bytes) = read(&mut sim, 0, Stream::Stdout);
     assert_eq!(got, Got::Data { n: 100, hot: true });
-    assert_eq!(bytes, (0..100).map(|n| pattern(Stream::Stdout, n)).collect::<Vec<_>>());
+    assert_eq!(
+        bytes,
+        (0..100)
+            .map(|n| pattern(Stream::Stdout, n))
+            .collect::<Vec<_>>()
+    );
     assert_eq!(read(&mut sim, 0, Stream::Stdout).0, Got::End);
     assert_eq!(read(&mut sim, 0, Stream::Stderr).1, b"bye\n");
     assert_eq!(sim.probe(token(0)), Probe::Empty);
     sim.release(token(0), Release::Close);
-    assert_eq!((sim.generations(), sim.world().processes().count(), sim.world().pipes().count()), (0, 0, 0));
+    assert_eq!(
+        (
+            sim.generations(),
+            sim.world().processes().count(),
+            sim.world().pipes().count()
+        ),
+        (0, 0, 0)
+    );
     assert_eq!(sim.violations(), []);
 }
 
@@ -106,7 +135,11 @@ fn the_outcome_comes_before_the_exit_and_the_exit_before_the_bytes() {
     start(&mut sim, 0, "write stdout 1; exit 0");
     sim.advance(Ns::from_millis(1));
     let of = token(0);
-    let expected = [Notice::Outcome(of), Notice::Exit(of.with(What::Exit)), Notice::Readable(of.with(What::Output(Stream::Stdout)))];
+    let expected = [
+        Notice::Outcome(of),
+        Notice::Exit(of.with(What::Exit)),
+        Notice::Readable(of.with(What::Output(Stream::Stdout))),
+    ];
     assert_eq!(wait(&mut sim, Until::Peek)[..3], expected);
     assert!(matches!(sim.outcome(of), SpawnOutcome::Started));
 }
@@ -127,7 +160,10 @@ fn nothing_ahead_and_no_end_would_sleep_for_ever() {
 
 #[test]
 fn a_success_of_exec_is_found_by_a_look() {
-    let mut sim = Sim::new(SimOptions { call_cost: Ns::ZERO, ..SimOptions::default() });
+    let mut sim = Sim::new(SimOptions {
+        call_cost: Ns::ZERO,
+        ..SimOptions::default()
+    });
     sim.inject(Fault::SlowExec(Ns::from_millis(5)));
     start(&mut sim, 0, "sleep 10s");
     assert_eq!(wait(&mut sim, Until::Forever), [Notice::Outcome(token(0))]);
@@ -143,16 +179,27 @@ fn not_even_a_notice_for_nothing_comes_before_the_outcome() {
     assert_eq!(wait(&mut sim, Until::Peek), []);
     wait_for(&mut sim, Notice::Outcome(token(0)));
     // It has waited for somebody it fits.
-    assert_eq!(wait(&mut sim, Until::Peek), [Notice::Exit(token(0).with(What::Exit))]);
+    assert_eq!(
+        wait(&mut sim, Until::Peek),
+        [Notice::Exit(token(0).with(What::Exit))]
+    );
     assert_eq!(sim.collect(token(0), Keep::No), Collected::NotYet);
     sim.inject(Fault::SpuriousReadable(Stream::Stderr));
-    assert_eq!(wait(&mut sim, Until::Forever), [Notice::Readable(token(0).with(What::Output(Stream::Stderr)))]);
+    assert_eq!(
+        wait(&mut sim, Until::Forever),
+        [Notice::Readable(
+            token(0).with(What::Output(Stream::Stderr))
+        )]
+    );
     assert_eq!(read(&mut sim, 0, Stream::Stderr).0, Got::Empty);
 }
 
 #[test]
 fn a_sleep_ends_at_its_time_and_jumps_there() {
-    let mut sim = Sim::new(SimOptions { call_cost: Ns::ZERO, ..SimOptions::default() });
+    let mut sim = Sim::new(SimOptions {
+        call_cost: Ns::ZERO,
+        ..SimOptions::default()
+    });
     assert_eq!(wait(&mut sim, Until::At(Ns::from_millis(3_600_000))), []);
     assert_eq!(sim.now(), Ns::from_millis(3_600_000));
     wait(&mut sim, Until::Peek);
@@ -161,7 +208,10 @@ fn a_sleep_ends_at_its_time_and_jumps_there() {
 
 #[test]
 fn a_writer_blocks_on_a_full_pipe_and_goes_on_when_it_is_read() {
-    let mut sim = Sim::new(SimOptions { pipe: 4096, ..SimOptions::default() });
+    let mut sim = Sim::new(SimOptions {
+        pipe: 4096,
+        ..SimOptions::default()
+    });
     start(&mut sim, 0, "write stderr 10000; exit 0");
     let mut all = Vec::new();
     for _ in 0..10 {
@@ -169,19 +219,36 @@ fn a_writer_blocks_on_a_full_pipe_and_goes_on_when_it_is_read() {
         wait(&mut sim, Until::At(end));
         all.extend(read(&mut sim, 0, Stream::Stderr).1);
     }
-    assert_eq!(all, (0..10_000).map(|n| pattern(Stream::Stderr, n)).collect::<Vec<_>>());
-    assert!(matches!(sim.collect(token(0), Keep::No), Collected::Ended(info) if info.exit.code == Some(0)));
+    assert_eq!(
+        all,
+        (0..10_000)
+            .map(|n| pattern(Stream::Stderr, n))
+            .collect::<Vec<_>>()
+    );
+    assert!(
+        matches!(sim.collect(token(0), Keep::No), Collected::Ended(info) if info.exit.code == Some(0))
+    );
 }
 
 #[test]
 fn a_closed_read_end_ends_its_writer_by_sigpipe_unless_that_is_ignored() {
-    for (script, end) in [("loop { write stdout 10; sleep 1ms }", None), ("ignore PIPE; write stdout 10; sleep 5ms; exit 4", Some(4))] {
+    for (script, end) in [
+        ("loop { write stdout 10; sleep 1ms }", None),
+        ("ignore PIPE; write stdout 10; sleep 5ms; exit 4", Some(4)),
+    ] {
         let mut sim = Sim::new(SimOptions::default());
         let pid = start(&mut sim, 0, script);
         sim.close(token(0).with(What::Output(Stream::Stdout)));
         let exit = exit(&mut sim, 0);
-        assert_eq!((exit.code, exit.signal), (end, end.is_none().then_some(Signal::PIPE)));
-        assert!(sim.log().iter().any(|e| matches!(e.what, Happened::Broken(p, _) if p == pid)));
+        assert_eq!(
+            (exit.code, exit.signal),
+            (end, end.is_none().then_some(Signal::PIPE))
+        );
+        assert!(
+            sim.log()
+                .iter()
+                .any(|e| matches!(e.what, Happened::Broken(p, _) if p == pid))
+        );
         assert_eq!(read(&mut sim, 0, Stream::Stdout).0, Got::Unasked);
     }
 }
@@ -199,9 +266,15 @@ fn an_edge_is_told_once_and_a_read_that_is_not_hot_is_owed_the_next_one() {
     assert!(!sim.is_readable());
     assert_eq!(wait(&mut sim, Until::Peek), []);
     sim.inject(Fault::ShortRead(2));
-    assert_eq!(read(&mut sim, 0, Stream::Stdout), (Got::Data { n: 2, hot: false }, b"ab".to_vec()));
+    assert_eq!(
+        read(&mut sim, 0, Stream::Stdout),
+        (Got::Data { n: 2, hot: false }, b"ab".to_vec())
+    );
     assert_eq!(wait(&mut sim, Until::Forever), [readable]);
-    assert_eq!(read(&mut sim, 0, Stream::Stdout), (Got::Data { n: 4, hot: false }, b"cdef".to_vec()));
+    assert_eq!(
+        read(&mut sim, 0, Stream::Stdout),
+        (Got::Data { n: 4, hot: false }, b"cdef".to_vec())
+    );
     assert_eq!(read(&mut sim, 0, Stream::Stdout).0, Got::Empty);
     assert_eq!(wait(&mut sim, Until::Peek), []);
 }
@@ -209,14 +282,18 @@ fn an_edge_is_told_once_and_a_read_that_is_not_hot_is_owed_the_next_one() {
 #[test]
 fn signals_stop_continue_are_ignored_handled_and_kill() {
     let mut sim = Sim::new(SimOptions::default());
-    let script = "on TERM { echo stderr \"asked\"; sleep 2ms; exit 9 }; ignore INT; loop { sleep 1ms }";
+    let script =
+        "on TERM { echo stderr \"asked\"; sleep 2ms; exit 9 }; ignore INT; loop { sleep 1ms }";
     let pid = start(&mut sim, 0, script);
     sim.advance(Ns::from_millis(5));
     assert_eq!(sim.signal(token(0), Signal::INT), Signalled::Sent);
     assert_eq!(sim.signal(token(0), Signal::STOP), Signalled::Sent);
     assert_eq!(sim.signal(token(0), Signal::TERM), Signalled::Sent);
     sim.advance(Ns::from_millis(50));
-    assert_eq!(sim.world().process(pid).map(|p| (p.condition, p.letter())), Some((Condition::Stopped, 'T')));
+    assert_eq!(
+        sim.world().process(pid).map(|p| (p.condition, p.letter())),
+        Some((Condition::Stopped, 'T'))
+    );
     sim.signal(token(0), Signal::CONT);
     assert_eq!(exit(&mut sim, 0).code, Some(9));
     assert_eq!(read(&mut sim, 0, Stream::Stderr).1, b"asked\n");
@@ -243,13 +320,26 @@ fn what_is_stuck_dies_when_it_is_let_go() {
 #[test]
 fn survivors_are_found_verified_watched_and_signalled_on_both_kinds_of_kernel() {
     for group_signal in [true, false] {
-        let mut sim = Sim::new(SimOptions { group_signal, ..SimOptions::default() });
-        start(&mut sim, 0, "fork { name \"worker\"; ignore TERM; sleep forever }; fork { setsid; sleep 9s }; sleep 30ms; exit 0");
+        let mut sim = Sim::new(SimOptions {
+            group_signal,
+            ..SimOptions::default()
+        });
+        start(
+            &mut sim,
+            0,
+            "fork { name \"worker\"; ignore TERM; sleep forever }; fork { setsid; sleep 9s }; sleep 30ms; exit 0",
+        );
         exit(&mut sim, 0);
         assert_eq!(sim.probe(token(0)), Probe::Alive);
         let (found, complete) = members(&mut sim, 0);
         assert!(complete);
-        assert_eq!(found.iter().map(|m| m.who.comm.as_str()).collect::<Vec<_>>(), ["worker"]);
+        assert_eq!(
+            found
+                .iter()
+                .map(|m| m.who.comm.as_str())
+                .collect::<Vec<_>>(),
+            ["worker"]
+        );
         let watch = token(0).with(What::Member(0));
         assert_eq!(sim.watch(&found[0], watch), Ok(()));
         assert_eq!(sim.signal(token(0), Signal::TERM), Signalled::Sent);
@@ -257,28 +347,44 @@ fn survivors_are_found_verified_watched_and_signalled_on_both_kinds_of_kernel() 
         wait_for(&mut sim, Notice::MemberGone(watch));
         assert_eq!(sim.probe(token(0)), Probe::Empty);
         assert_eq!(sim.signal(token(0), Signal::KILL), Signalled::Empty);
-        assert_eq!(sim.watch(&found[0], watch), Err(Errno::from_raw(libc::ESRCH)));
+        assert_eq!(
+            sim.watch(&found[0], watch),
+            Err(Errno::from_raw(libc::ESRCH))
+        );
         assert_eq!(sim.violations(), []);
     }
 }
 
 #[test]
 fn without_pidfds_members_are_neither_watched_nor_signalled_once_the_leader_is_reaped() {
-    let mut sim = Sim::new(SimOptions { group_signal: false, members: MemberWatch::ByLooking, ..SimOptions::default() });
+    let mut sim = Sim::new(SimOptions {
+        group_signal: false,
+        members: MemberWatch::ByLooking,
+        ..SimOptions::default()
+    });
     start(&mut sim, 0, "fork { sleep 1s }; sleep 1ms; exit 0");
     exit(&mut sim, 0);
     assert_eq!(sim.signal(token(0), Signal::TERM), Signalled::NoWay);
     let (found, _) = members(&mut sim, 0);
-    assert_eq!(sim.watch(&found[0], token(0).with(What::Member(0))), Err(Errno::from_raw(libc::ENOSYS)));
+    assert_eq!(
+        sim.watch(&found[0], token(0).with(What::Member(0))),
+        Err(Errno::from_raw(libc::ENOSYS))
+    );
     assert_eq!(sim.violations(), []);
 }
 
 #[test]
 fn a_kept_zombie_pins_the_number_and_hides_the_answer() {
-    let mut sim = Sim::new(SimOptions { group_signal: false, ..SimOptions::default() });
+    let mut sim = Sim::new(SimOptions {
+        group_signal: false,
+        ..SimOptions::default()
+    });
     let pid = start(&mut sim, 0, "fork { sleep 1s }; sleep 1ms; exit 0");
     wait_for(&mut sim, Notice::Exit(token(0).with(What::Exit)));
-    assert!(matches!(sim.collect(token(0), Keep::Zombie), Collected::Ended(_)));
+    assert!(matches!(
+        sim.collect(token(0), Keep::Zombie),
+        Collected::Ended(_)
+    ));
     assert_eq!(sim.probe(token(0)), Probe::Cannot);
     assert_eq!(sim.signal(token(0), Signal::TERM), Signalled::Sent);
     assert_eq!(members(&mut sim, 0).0, []);
@@ -291,18 +397,37 @@ fn a_kept_zombie_pins_the_number_and_hides_the_answer() {
 #[test]
 fn a_number_that_is_somebody_elses_by_now_is_never_signalled() {
     for group_signal in [true, false] {
-        let mut sim = Sim::new(SimOptions { group_signal, ..SimOptions::default() });
+        let mut sim = Sim::new(SimOptions {
+            group_signal,
+            ..SimOptions::default()
+        });
         let pid = start(&mut sim, 0, "exit 0");
         exit(&mut sim, 0);
-        let stranger = sim.world_mut().stranger(Some(pid), &Script::parse("sleep forever").expect("script"));
+        let stranger = sim
+            .world_mut()
+            .stranger(Some(pid), &Script::parse("sleep forever").expect("script"));
         assert_eq!(stranger, Some(pid));
-        let expected = if group_signal { (Probe::Empty, Signalled::Empty) } else { (Probe::Alive, Signalled::NoWay) };
-        assert_eq!((sim.probe(token(0)), sim.signal(token(0), Signal::KILL)), expected);
+        let expected = if group_signal {
+            (Probe::Empty, Signalled::Empty)
+        } else {
+            (Probe::Alive, Signalled::NoWay)
+        };
+        assert_eq!(
+            (sim.probe(token(0)), sim.signal(token(0), Signal::KILL)),
+            expected
+        );
         assert_eq!(members(&mut sim, 0).0, []);
         assert_eq!(sim.violations(), []);
         // And a kernel that did it would be found out.
-        sim.world_mut().send_to_number(-i64::from(pid), Some(Signal::KILL));
-        assert_eq!(sim.violations(), [Violation::Unpinned { target: -i64::from(pid), signal: Signal::KILL }]);
+        sim.world_mut()
+            .send_to_number(-i64::from(pid), Some(Signal::KILL));
+        assert_eq!(
+            sim.violations(),
+            [Violation::Unpinned {
+                target: -i64::from(pid),
+                signal: Signal::KILL
+            }]
+        );
         assert!(sim.world().process(pid).is_some_and(|p| !p.is_zombie()));
     }
 }
@@ -320,13 +445,25 @@ fn a_number_stays_taken_while_its_group_lives() {
 
 #[test]
 fn a_stolen_child_is_known_to_its_pidfd_or_lost() {
-    for (exit_info, exit_source) in [(true, ExitSource::Pidfd), (false, ExitSource::Pidfd), (true, ExitSource::Sigchld)] {
-        let mut sim = Sim::new(SimOptions { exit_info, exit_source, reaper: Reaper::Thief, ..SimOptions::default() });
+    for (exit_info, exit_source) in [
+        (true, ExitSource::Pidfd),
+        (false, ExitSource::Pidfd),
+        (true, ExitSource::Sigchld),
+    ] {
+        let mut sim = Sim::new(SimOptions {
+            exit_info,
+            exit_source,
+            reaper: Reaper::Thief,
+            ..SimOptions::default()
+        });
         start(&mut sim, 0, "exit 5");
         wait_for(&mut sim, Notice::Exit(token(0).with(What::Exit)));
         match sim.collect(token(0), Keep::No) {
             Collected::Ended(info) => {
-                assert_eq!((info.exit, info.usage), (Exit::with_code(5, StatusSource::PidfdInfo), None));
+                assert_eq!(
+                    (info.exit, info.usage),
+                    (Exit::with_code(5, StatusSource::PidfdInfo), None)
+                );
                 assert!(exit_info && exit_source == ExitSource::Pidfd);
             }
             Collected::Lost => assert!(!exit_info || exit_source == ExitSource::Sigchld),
@@ -338,7 +475,11 @@ fn a_stolen_child_is_known_to_its_pidfd_or_lost() {
 #[test]
 fn sigchld_merges_ends_and_a_lost_one_is_found_within_a_second() {
     for sigchld_lost in [false, true] {
-        let mut sim = Sim::new(SimOptions { exit_source: ExitSource::Sigchld, sigchld_lost, ..SimOptions::default() });
+        let mut sim = Sim::new(SimOptions {
+            exit_source: ExitSource::Sigchld,
+            sigchld_lost,
+            ..SimOptions::default()
+        });
         for slot in 0..500 {
             start(&mut sim, slot, "sleep 5ms; exit 0");
         }
@@ -361,27 +502,47 @@ fn a_failed_step_is_an_error_at_once_or_an_outcome_and_leaves_nothing() {
     for step in [Step::Pipe, Step::Register, Step::Clone] {
         let mut sim = Sim::new(SimOptions::default());
         sim.inject(Fault::Spawn(step, Errno::from_raw(libc::EMFILE)));
-        let error = sim.spawn(&Arc::new(plan("exit 0")), token(0)).expect_err("a fault");
+        let error = sim
+            .spawn(&Arc::new(plan("exit 0")), token(0))
+            .expect_err("a fault");
         assert_eq!((error.step(), error.raw_os_error()), (step, libc::EMFILE));
-        assert_eq!((sim.generations(), sim.world().processes().count(), sim.world().pipes().count()), (0, 0, 0));
+        assert_eq!(
+            (
+                sim.generations(),
+                sim.world().processes().count(),
+                sim.world().pipes().count()
+            ),
+            (0, 0, 0)
+        );
     }
     let mut sim = Sim::new(SimOptions::default());
     sim.inject(Fault::Spawn(Step::Exec, Errno::from_raw(libc::ENOENT)));
     sim.inject(Fault::SlowExec(Ns::from_millis(30)));
     start(&mut sim, 0, "exit 0");
     assert!(matches!(sim.outcome(token(0)), SpawnOutcome::NotYet));
-    assert_eq!(wait(&mut sim, Until::Outcome(token(0), Some(Ns::from_millis(10)))), []);
+    assert_eq!(
+        wait(
+            &mut sim,
+            Until::Outcome(token(0), Some(Ns::from_millis(10)))
+        ),
+        []
+    );
     assert!(matches!(sim.outcome(token(0)), SpawnOutcome::NotYet));
     wait(&mut sim, Until::Outcome(token(0), None));
     assert!(matches!(sim.outcome(token(0)), SpawnOutcome::Failed(e) if e.is_not_found()));
     assert_eq!(exit(&mut sim, 0).code, Some(127));
-    let error = sim.spawn(&Arc::new(plan("dance")), token(1)).expect_err("no such act");
+    let error = sim
+        .spawn(&Arc::new(plan("dance")), token(1))
+        .expect_err("no such act");
     assert_eq!(error.step(), Step::Command);
 }
 
 #[test]
 fn stdin_takes_what_fits_and_tells_of_room_and_of_nobody() {
-    let mut sim = Sim::new(SimOptions { pipe: 4096, ..SimOptions::default() });
+    let mut sim = Sim::new(SimOptions {
+        pipe: 4096,
+        ..SimOptions::default()
+    });
     let mut feed = plan("sleep 5ms; read 5000; close stdin; sleep 1ms; exit 7");
     feed.stdin = StdinPlan::Feed;
     sim.spawn(&Arc::new(feed), token(0)).expect("spawn");
@@ -413,7 +574,11 @@ fn a_leader_whose_main_thread_has_ended_is_alive_and_a_stopped_orphan_group_is_h
     assert_eq!(sim.collect(token(0), Keep::No), Collected::NotYet);
     assert_eq!(members(&mut sim, 0).0.len(), 1);
     assert_eq!(exit(&mut sim, 0).code, Some(0));
-    start(&mut sim, 1, "fork { stop; sleep forever }; sleep 10ms; exit 0");
+    start(
+        &mut sim,
+        1,
+        "fork { stop; sleep forever }; sleep 10ms; exit 0",
+    );
     exit(&mut sim, 1);
     assert_eq!(sim.probe(token(1)), Probe::Empty);
 }
@@ -421,19 +586,38 @@ fn a_leader_whose_main_thread_has_ended_is_alive_and_a_stopped_orphan_group_is_h
 #[test]
 fn kept_work_goes_on_writing_into_a_pipe_that_lingers() {
     let mut sim = Sim::new(SimOptions::default());
-    start(&mut sim, 0, "fork { repeat 100 { write stdout 64K; sleep 1ms } }; exit 0");
+    start(
+        &mut sim,
+        0,
+        "fork { repeat 100 { write stdout 64K; sleep 1ms } }; exit 0",
+    );
     exit(&mut sim, 0);
     sim.release(token(0), Release::Linger);
     sim.advance(Ns::from_millis(5000));
-    assert!(!sim.log().iter().any(|e| matches!(e.what, Happened::Broken(..))));
-    assert_eq!((sim.world().processes().count(), sim.world().pipes().count()), (0, 0));
+    assert!(
+        !sim.log()
+            .iter()
+            .any(|e| matches!(e.what, Happened::Broken(..)))
+    );
+    assert_eq!(
+        (sim.world().processes().count(), sim.world().pipes().count()),
+        (0, 0)
+    );
 }
 
 /// One world with everything in it, seen through its log.
 fn story(seed: u64) -> Vec<super::log::Entry> {
-    let mut sim = Sim::new(SimOptions { unruly: Unruly::storm(), pipe: 4096, ..SimOptions::seeded(seed) });
+    let mut sim = Sim::new(SimOptions {
+        unruly: Unruly::storm(),
+        pipe: 4096,
+        ..SimOptions::seeded(seed)
+    });
     for slot in 0..20 {
-        start(&mut sim, slot, "fork { sleep 3ms; write stderr 5000 }; write stdout 9000; sleep 1ms; exit 1");
+        start(
+            &mut sim,
+            slot,
+            "fork { sleep 3ms; write stderr 5000 }; write stdout 9000; sleep 1ms; exit 1",
+        );
     }
     let mut open = 60;
     let mut got = 0;
@@ -443,7 +627,9 @@ fn story(seed: u64) -> Vec<super::log::Entry> {
             match notice {
                 Notice::Exit(of) if sim.collect(of, Keep::No) != Collected::NotYet => open -= 1,
                 Notice::Readable(of) => {
-                    let What::Output(stream) = of.what() else { panic!("{of:?}") };
+                    let What::Output(stream) = of.what() else {
+                        panic!("{of:?}")
+                    };
                     let mut answer = read(&mut sim, of.slot().0, stream);
                     while let Got::Data { n, hot } = answer.0 {
                         got += n;

@@ -1,5 +1,6 @@
-//! The simulated world: processes with parents, groups and sessions, the pipes between them and the host, and what is due
-//! when. The kernel object asks it as Linux is asked; a test may also reach into it.
+//! The simulated world: processes with parents, groups and sessions, the pipes between them and the
+//! host, and what is due when. The kernel object asks it as Linux is asked; a test may also reach
+//! into it.
 
 use super::cgroup::{Cgroup, CgroupId};
 use super::fault::Ask;
@@ -21,7 +22,8 @@ pub enum Reaper {
     /// The host, when it collects them.
     #[default]
     Host,
-    /// Somebody else in the host, at once: another thread that waits for every child, or an ignored SIGCHLD.
+    /// Somebody else in the host, at once: another thread that waits for every child, or an ignored
+    /// SIGCHLD.
     Thief,
 }
 
@@ -148,7 +150,9 @@ impl World {
     pub(super) fn run_until(&mut self, end: Ns) {
         while let Some(at) = self.next_event().filter(|at| *at <= end) {
             self.now = self.now.max(at);
-            let Some((_, (pid, turn))) = self.queue.pop_first() else { break };
+            let Some((_, (pid, turn))) = self.queue.pop_first() else {
+                break;
+            };
             if self.processes.get(&pid).is_some_and(|p| p.turn == turn) {
                 self.run(pid);
             }
@@ -159,9 +163,12 @@ impl World {
     /// A process's next turn; an earlier entry of its own is out of date from now on.
     pub(super) fn schedule(&mut self, pid: u32, at: Ns) {
         self.order += 1;
-        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return;
+        };
         process.turn = self.order;
-        self.queue.insert((at.max(self.now), self.order), (pid, self.order));
+        self.queue
+            .insert((at.max(self.now), self.order), (pid, self.order));
     }
 
     /// The same, after the time that an act takes.
@@ -193,7 +200,11 @@ impl World {
 
     pub(super) fn is_free(&self, pid: u32) -> bool {
         // A number stays reserved while it is anybody's group or session, as in Linux.
-        pid > HOST && !self.processes.values().any(|p| p.pid == pid || p.pgid == pid || p.sid == pid)
+        pid > HOST
+            && !self
+                .processes
+                .values()
+                .any(|p| p.pid == pid || p.pgid == pid || p.sid == pid)
     }
 
     fn take_pid(&mut self) -> u32 {
@@ -207,7 +218,11 @@ impl World {
                 self.next_pid = HOST + 200;
                 self.wrapped = true;
             }
-            let free = if self.wrapped { self.is_free(pid) } else { !self.processes.contains_key(&pid) };
+            let free = if self.wrapped {
+                self.is_free(pid)
+            } else {
+                !self.processes.contains_key(&pid)
+            };
             if free {
                 return pid;
             }
@@ -224,7 +239,10 @@ impl World {
         let pid = self.take_pid();
         let birth = self.birth();
         let exec_at = recipe.exec_at;
-        let ignored = recipe.ignore.into_iter().map(|signal| (signal, Disposition::Ignored));
+        let ignored = recipe
+            .ignore
+            .into_iter()
+            .map(|signal| (signal, Disposition::Ignored));
         let mut process = Process {
             pid,
             ppid: HOST,
@@ -241,7 +259,11 @@ impl World {
             blocked: recipe.block.into_iter().collect(),
             pending: BTreeSet::new(),
             cookie: (recipe.mark == Mark::Cookie).then_some(birth),
-            cgroup: if let Mark::Cgroup(id) = recipe.mark { Some(id) } else { None },
+            cgroup: if let Mark::Cgroup(id) = recipe.mark {
+                Some(id)
+            } else {
+                None
+            },
             fds: recipe.fds,
             user: None,
             cpu: Ns::ZERO,
@@ -258,7 +280,9 @@ impl World {
 
     /// A child of `parent` that does these acts; its descriptors are the parent's.
     pub(super) fn fork(&mut self, parent: u32, acts: Acts) {
-        let Some(parent) = self.processes.get(&parent) else { return };
+        let Some(parent) = self.processes.get(&parent) else {
+            return;
+        };
         let mut child = parent.clone();
         child.ppid = parent.pid;
         child.pid = self.take_pid();
@@ -302,7 +326,9 @@ impl World {
 
     /// A process ends: descriptors first, then its children's parent, then the notices.
     pub(super) fn finish(&mut self, pid: u32, exit: Exit) {
-        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return;
+        };
         if process.is_zombie() {
             return;
         }
@@ -316,12 +342,18 @@ impl World {
         let groups = self.groups_of_family(pid);
         let orphaned: Vec<bool> = groups.iter().map(|g| self.is_orphaned(*g)).collect();
         self.close_all(pid);
-        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return;
+        };
         process.condition = Condition::Zombie(exit);
         process.frames.clear();
-        let (ppid, pgid, birth, cgroup) = (process.ppid, process.pgid, process.birth, process.cgroup);
+        let (ppid, pgid, birth, cgroup) =
+            (process.ppid, process.pgid, process.birth, process.cgroup);
         let is_leader = birth == process.family;
-        let (exit_watch, members) = (process.exit_watch, std::mem::take(&mut process.member_watches));
+        let (exit_watch, members) = (
+            process.exit_watch,
+            std::mem::take(&mut process.member_watches),
+        );
         let usage = Usage::new(Duration::from_nanos(process.cpu.0), Duration::ZERO, None);
         self.unschedule(pid);
         self.note(Happened::Ended(pid, pgid, exit));
@@ -337,7 +369,14 @@ impl World {
         }
         if ppid == HOST {
             if is_leader {
-                self.obituaries.insert(birth, Obituary { at: self.now, exit, usage });
+                self.obituaries.insert(
+                    birth,
+                    Obituary {
+                        at: self.now,
+                        exit,
+                        usage,
+                    },
+                );
             }
             self.sigchld = true;
             if let Some(token) = exit_watch {
@@ -367,12 +406,17 @@ impl World {
         }
     }
 
-    /// Its children are given to whoever adopts them: init, which reaps at once, or a host that has asked for them.
+    /// Its children are given to whoever adopts them: init, which reaps at once, or a host that has
+    /// asked for them.
     fn orphan_children(&mut self, pid: u32) {
         let mut zombies = Vec::new();
         let (orphans, strangers) = (self.rules.orphans, &self.strangers);
         for child in self.processes.values_mut().filter(|p| p.ppid == pid) {
-            child.ppid = if orphans == Orphans::Leave || strangers.contains(&child.family) { INIT } else { HOST };
+            child.ppid = if orphans == Orphans::Leave || strangers.contains(&child.family) {
+                INIT
+            } else {
+                HOST
+            };
             if child.is_zombie() {
                 zombies.push((child.pid, child.ppid));
             }
@@ -396,7 +440,12 @@ impl World {
 
     // ------------------------------------------------------------------ pipes
 
-    pub(super) fn make_pipe(&mut self, flow: Flow, capacity: usize, watch: Option<Token>) -> PipeId {
+    pub(super) fn make_pipe(
+        &mut self,
+        flow: Flow,
+        capacity: usize,
+        watch: Option<Token>,
+    ) -> PipeId {
         self.next_pipe += 1;
         let id = PipeId(self.next_pipe);
         self.pipes.insert(id, Pipe::new(flow, capacity, watch));
@@ -405,13 +454,21 @@ impl World {
 
     /// Something about a pipe has changed for the processes at its other end, or for the host.
     pub(super) fn pipe_changed(&mut self, id: PipeId) {
-        let Some(pipe) = self.pipes.get_mut(&id) else { return };
+        let Some(pipe) = self.pipes.get_mut(&id) else {
+            return;
+        };
         for pid in std::mem::take(&mut pipe.sleepers) {
-            if self.processes.get(&pid).is_some_and(|p| p.condition == Condition::Able) {
+            if self
+                .processes
+                .get(&pid)
+                .is_some_and(|p| p.condition == Condition::Able)
+            {
                 self.schedule_soon(pid);
             }
         }
-        let Some(pipe) = self.pipes.get_mut(&id) else { return };
+        let Some(pipe) = self.pipes.get_mut(&id) else {
+            return;
+        };
         if let (Flow::ToChild, HostEnd::Open(Some(token))) = (pipe.flow, pipe.host)
             && (pipe.no_reader() || (pipe.owed && pipe.room() > 0))
         {
@@ -422,14 +479,21 @@ impl World {
 
     /// The host is told that bytes, or the end, are there.
     pub(super) fn pipe_readable(&mut self, id: PipeId) {
-        if let Some(&Pipe { flow: Flow::FromChild, host: HostEnd::Open(Some(token)), .. }) = self.pipes.get(&id) {
+        if let Some(&Pipe {
+            flow: Flow::FromChild,
+            host: HostEnd::Open(Some(token)),
+            ..
+        }) = self.pipes.get(&id)
+        {
             self.edge(Notice::Readable(token));
         }
     }
 
     /// One descriptor of a process less.
     pub(super) fn drop_end(&mut self, id: PipeId) {
-        let Some(pipe) = self.pipes.get_mut(&id) else { return };
+        let Some(pipe) = self.pipes.get_mut(&id) else {
+            return;
+        };
         pipe.ends = pipe.ends.saturating_sub(1);
         if pipe.ends == 0 {
             self.note(Happened::HungUp(id));
@@ -441,7 +505,9 @@ impl World {
 
     /// The host's end is closed: writers get EPIPE from now on.
     pub(super) fn close_host_end(&mut self, id: PipeId) {
-        let Some(pipe) = self.pipes.get_mut(&id) else { return };
+        let Some(pipe) = self.pipes.get_mut(&id) else {
+            return;
+        };
         if pipe.host == HostEnd::Closed {
             return;
         }
@@ -463,7 +529,9 @@ impl World {
 
     /// From now on the host reads it and throws it away.
     pub(super) fn linger(&mut self, id: PipeId) {
-        let Some(pipe) = self.pipes.get_mut(&id) else { return };
+        let Some(pipe) = self.pipes.get_mut(&id) else {
+            return;
+        };
         pipe.host = HostEnd::Lingering;
         pipe.spill();
         self.pipe_changed(id);
@@ -471,7 +539,13 @@ impl World {
     }
 
     pub(super) fn close_fd(&mut self, pid: u32, number: usize) {
-        let Some(slot) = self.processes.get_mut(&pid).and_then(|p| p.fds.get_mut(number)) else { return };
+        let Some(slot) = self
+            .processes
+            .get_mut(&pid)
+            .and_then(|p| p.fds.get_mut(number))
+        else {
+            return;
+        };
         if let Descriptor::Pipe(id) = std::mem::replace(slot, Descriptor::Closed) {
             self.drop_end(id);
         }

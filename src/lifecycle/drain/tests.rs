@@ -9,7 +9,10 @@ use crate::words::{Exit, Signal, StatusSource};
 use Stream::{Stderr, Stdout};
 
 fn bounds(idle: Bound, limit: Bound) -> Policy {
-    Policy { drain: DrainPolicy { idle, limit }, ..blind() }
+    Policy {
+        drain: DrainPolicy { idle, limit },
+        ..blind()
+    }
 }
 
 fn ended_by(rig: &Rig) -> Option<EndedBy> {
@@ -28,7 +31,10 @@ fn the_bounds_are_armed_after_the_sweep_and_what_comes_then_is_late_words() {
     assert_eq!(told(&rig.feed(Input::Exit(code(0)))), [Happening::Exited]);
     let effects = rig.feed(Input::Swept);
     assert_eq!(effects[0], Effect::Mark);
-    assert_eq!((rig.at(Timer::DrainIdle), rig.at(Timer::DrainLimit)), (Some(1020), Some(1050)));
+    assert_eq!(
+        (rig.at(Timer::DrainIdle), rig.at(Timer::DrainLimit)),
+        (Some(1020), Some(1050))
+    );
 }
 
 #[test]
@@ -38,7 +44,11 @@ fn a_first_reading_that_takes_its_time_moves_neither_bound() {
     let _ = rig.feed(Input::Exit(code(0)));
     rig.now = 1010;
     let _ = rig.feed(Input::Swept);
-    assert_eq!((rig.at(Timer::DrainIdle), rig.at(Timer::DrainLimit)), (Some(1020), Some(1050)), "both count from the exit");
+    assert_eq!(
+        (rig.at(Timer::DrainIdle), rig.at(Timer::DrainLimit)),
+        (Some(1020), Some(1050)),
+        "both count from the exit"
+    );
 }
 
 #[test]
@@ -47,10 +57,16 @@ fn bytes_move_the_idle_bound_when_it_comes_due() {
     rig.now = 15;
     assert!(rig.feed(Input::Bytes(Stderr, 1)).is_empty());
     let _ = rig.due(Timer::DrainIdle);
-    assert_eq!((rig.now, rig.at(Timer::DrainIdle), rig.life.state()), (20, Some(35), State::Exited));
+    assert_eq!(
+        (rig.now, rig.at(Timer::DrainIdle), rig.life.state()),
+        (20, Some(35), State::Exited)
+    );
     assert_eq!(rig.due(Timer::DrainIdle), [Effect::Sweep]);
     assert_eq!(verdict_after_last_read(&mut rig), Some(EndedBy::Idle));
-    assert_eq!(rig.life.drain_report().map(|report| report.waited), Some(ms(35)));
+    assert_eq!(
+        rig.life.drain_report().map(|report| report.waited),
+        Some(ms(35))
+    );
 }
 
 #[test]
@@ -60,7 +76,10 @@ fn bytes_found_by_the_last_read_re_arm_the_idle_bound() {
     let _ = rig.due(Timer::DrainIdle);
     let _ = rig.feed(Input::Bytes(Stdout, 5));
     let _ = rig.feed(Input::Swept);
-    assert_eq!((rig.life.state(), rig.at(Timer::DrainIdle)), (State::Exited, Some(50)));
+    assert_eq!(
+        (rig.life.state(), rig.at(Timer::DrainIdle)),
+        (State::Exited, Some(50))
+    );
     let _ = rig.due(Timer::DrainLimit);
     let _ = rig.feed(Input::Bytes(Stdout, 5));
     assert_eq!(verdict_after_last_read(&mut rig), Some(EndedBy::Limit));
@@ -132,7 +151,10 @@ fn a_stop_under_way_holds_the_idle_bound_back_and_its_end_gives_the_verdict() {
     let mut rig = Rig::exited(blind());
     let _ = rig.feed(Input::Stop(StopPolicy::default(), StopReason::Request));
     let _ = rig.due(Timer::DrainIdle);
-    assert_eq!((rig.life.state(), rig.life.drain_report()), (State::Exited, None));
+    assert_eq!(
+        (rig.life.state(), rig.life.drain_report()),
+        (State::Exited, None)
+    );
     let _ = rig.feed(Input::Probed(Probe::Empty));
     assert_eq!(verdict_after_last_read(&mut rig), Some(EndedBy::Stop));
 }
@@ -143,7 +165,10 @@ fn a_paused_stream_stops_the_idle_clock_and_not_the_limit() {
     rig.now = 5;
     let _ = rig.feed(Input::Paused(Stdout));
     assert!(rig.due(Timer::DrainIdle).is_empty());
-    assert_eq!((rig.life.state(), rig.at(Timer::DrainIdle)), (State::Exited, None));
+    assert_eq!(
+        (rig.life.state(), rig.at(Timer::DrainIdle)),
+        (State::Exited, None)
+    );
     rig.now = 40;
     let _ = rig.feed(Input::Resumed(Stdout));
     assert_eq!(rig.at(Timer::DrainIdle), Some(55));
@@ -165,8 +190,14 @@ fn an_idle_bound_of_zero_waits_for_a_paused_stream() {
 
 #[test]
 fn the_outcome_says_what_was_asked_before_the_exit() {
-    let signalled = ExitInfo { exit: Exit::by_signal(Signal::TERM, false, StatusSource::Waitid), usage: None };
-    let lost = ExitInfo { exit: Exit::unknown(), usage: None };
+    let signalled = ExitInfo {
+        exit: Exit::by_signal(Signal::TERM, false, StatusSource::Waitid),
+        usage: None,
+    };
+    let lost = ExitInfo {
+        exit: Exit::unknown(),
+        usage: None,
+    };
     let cases = [
         (None, code(0), Outcome::Succeeded),
         (None, code(1), Outcome::Failed),

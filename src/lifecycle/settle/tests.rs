@@ -8,11 +8,16 @@ use crate::lifecycle::{Effect, Input};
 use crate::words::{Signal, Stream};
 
 fn with(background: BackgroundPolicy) -> crate::lifecycle::policy::Policy {
-    crate::lifecycle::policy::Policy { background, ..policy() }
+    crate::lifecycle::policy::Policy {
+        background,
+        ..policy()
+    }
 }
 
 fn state(rig: &Rig) -> Option<SettledAs> {
-    rig.life.settled(Ns::MAX, ContainedBy::Group).map(|settled| settled.state)
+    rig.life
+        .settled(Ns::MAX, ContainedBy::Group)
+        .map(|settled| settled.state)
 }
 
 /// One whose member has outlived the grace and is waited for.
@@ -38,7 +43,10 @@ fn ordinary_teardown_within_the_grace_is_no_background_work() {
     let effects = group_ends(&mut rig);
     assert_eq!(told(&effects), [Happening::Settled, Happening::Closed]);
     let settled = rig.life.settled(Ns::MAX, ContainedBy::Group);
-    assert_eq!(settled.map(|s| (s.state, s.waited, s.processes)), Some((SettledAs::None, ms(4), vec![])));
+    assert_eq!(
+        settled.map(|s| (s.state, s.waited, s.processes)),
+        Some((SettledAs::None, ms(4), vec![]))
+    );
 }
 
 #[test]
@@ -48,8 +56,14 @@ fn what_outlives_the_grace_is_listed_as_of_then_and_waited_for() {
     rig.now = 50;
     let effects = group_ends(&mut rig);
     assert_eq!(told(&effects), [Happening::Settled, Happening::Closed]);
-    let settled = rig.life.settled(Ns::MAX, ContainedBy::Group).expect("settled");
-    assert_eq!((settled.state, settled.waited, settled.processes.len()), (SettledAs::Finished, ms(50), 2));
+    let settled = rig
+        .life
+        .settled(Ns::MAX, ContainedBy::Group)
+        .expect("settled");
+    assert_eq!(
+        (settled.state, settled.waited, settled.processes.len()),
+        (SettledAs::Finished, ms(50), 2)
+    );
     assert_eq!(settled.state.complete(), Some(true));
 }
 
@@ -68,7 +82,10 @@ fn a_grace_that_has_passed_or_is_zero_is_not_waited_for() {
     let mut zero = Rig::exited(with(policy().background.grace(ms(0))));
     for rig in [&mut late, &mut zero] {
         assert_eq!(rig.feed(Input::Probed(Probe::Alive)), [Effect::Scan]);
-        assert_eq!(told(&rig.feed(Input::Members(&[member(1)], true))), [Happening::BackgroundWait]);
+        assert_eq!(
+            told(&rig.feed(Input::Members(&[member(1)], true))),
+            [Happening::BackgroundWait]
+        );
     }
 }
 
@@ -81,7 +98,10 @@ fn what_outlives_the_wait_is_terminated_with_a_grace_of_its_own() {
     let _ = rig.feed(Input::Signalled(Signalled::Sent));
     let _ = group_ends(&mut rig);
     assert_eq!(state(&rig), Some(SettledAs::Terminated));
-    assert_eq!(rig.life.stop_report().map(|report| report.reason), Some(StopReason::Background));
+    assert_eq!(
+        rig.life.stop_report().map(|report| report.reason),
+        Some(StopReason::Background)
+    );
     assert_eq!(rig.life.outcome(), Some(crate::words::Outcome::Succeeded));
 }
 
@@ -99,7 +119,14 @@ fn members_that_die_of_sigkill_together_with_the_leader_are_none() {
         } else {
             let _ = rig.feed(Input::Members(&[], true));
         }
-        assert_eq!(state(&rig), Some(if alive { SettledAs::Terminated } else { SettledAs::None }));
+        assert_eq!(
+            state(&rig),
+            Some(if alive {
+                SettledAs::Terminated
+            } else {
+                SettledAs::None
+            })
+        );
     }
 }
 
@@ -107,7 +134,10 @@ fn members_that_die_of_sigkill_together_with_the_leader_are_none() {
 fn what_had_ended_before_the_signal_has_finished() {
     let mut rig = waiting(policy());
     let _ = rig.due(Timer::BackgroundWait);
-    assert_eq!(rig.feed(Input::Signalled(Signalled::Empty)), [Effect::Probe]);
+    assert_eq!(
+        rig.feed(Input::Signalled(Signalled::Empty)),
+        [Effect::Probe]
+    );
     let _ = rig.feed(Input::Probed(Probe::Empty));
     assert_eq!(state(&rig), Some(SettledAs::Finished));
 }
@@ -118,21 +148,34 @@ fn a_wait_of_zero_terminates_at_once_and_says_whom() {
     let _ = rig.due(Timer::BackgroundGrace);
     let effects = rig.feed(Input::Members(&[member(7)], true));
     let term = Effect::Signal(Signal::TERM);
-    assert_eq!(effects[..3], [Effect::Watch, Effect::Tell(Happening::BackgroundWait), term]);
+    assert_eq!(
+        effects[..3],
+        [Effect::Watch, Effect::Tell(Happening::BackgroundWait), term]
+    );
 }
 
 #[test]
 fn a_terminate_grace_of_zero_kills() {
     let mut rig = waiting(with(policy().background.terminate_grace(ms(0))));
-    assert_eq!(rig.due(Timer::BackgroundWait)[0], Effect::Signal(Signal::KILL));
+    assert_eq!(
+        rig.due(Timer::BackgroundWait)[0],
+        Effect::Signal(Signal::KILL)
+    );
 }
 
 #[test]
 fn work_that_is_only_reported_or_kept_lives_on_and_so_does_its_pipe() {
     for keep in [false, true] {
-        let background = if keep { policy().background.keep_orphans(true) } else { policy().background.wait(Wait::ReportOnly) };
+        let background = if keep {
+            policy().background.keep_orphans(true)
+        } else {
+            policy().background.wait(Wait::ReportOnly)
+        };
         let mut rig = Rig::exited(with(background));
-        let _ = rig.feed(Input::Ended(Stream::Stdout, crate::lifecycle::report::StreamEnd::Eof));
+        let _ = rig.feed(Input::Ended(
+            Stream::Stdout,
+            crate::lifecycle::report::StreamEnd::Eof,
+        ));
         let _ = rig.feed(Input::Probed(Probe::Alive));
         let _ = rig.feed(Input::Members(&[member(1)], true));
         let _ = rig.due(Timer::BackgroundGrace);
@@ -143,12 +186,26 @@ fn work_that_is_only_reported_or_kept_lives_on_and_so_does_its_pipe() {
         let _ = rig.due(Timer::DrainIdle);
         let _ = rig.feed(Input::Swept);
         let effects = rig.feed(Input::Holders(&[], true));
-        let expected = [Happening::Drained { warn: true }, Happening::Settled, Happening::Closed];
+        let expected = [
+            Happening::Drained { warn: true },
+            Happening::Settled,
+            Happening::Closed,
+        ];
         assert_eq!(told(&effects), expected);
         assert!(effects.contains(&Effect::Release(Release::Linger)));
         assert!(!effects.contains(&Effect::Close(Stream::Stderr)));
-        assert_eq!(rig.life.stream_end(Stream::Stderr), Some(crate::lifecycle::report::StreamEnd::Held));
-        assert_eq!(state(&rig), Some(if keep { SettledAs::Kept } else { SettledAs::Reported }));
+        assert_eq!(
+            rig.life.stream_end(Stream::Stderr),
+            Some(crate::lifecycle::report::StreamEnd::Held)
+        );
+        assert_eq!(
+            state(&rig),
+            Some(if keep {
+                SettledAs::Kept
+            } else {
+                SettledAs::Reported
+            })
+        );
     }
 }
 
@@ -165,13 +222,31 @@ fn reported_work_without_a_pipe_of_ours_leaves_nothing_behind() {
 fn a_stop_ends_the_grace_the_listing_and_the_wait() {
     let mut listing = Rig::with_member(policy());
     let _ = listing.due(Timer::BackgroundGrace);
-    let lives = [(Rig::with_member(policy()), SettledAs::None), (waiting(policy()), SettledAs::Terminated)];
+    let lives = [
+        (Rig::with_member(policy()), SettledAs::None),
+        (waiting(policy()), SettledAs::Terminated),
+    ];
     for (mut rig, outcome) in lives.into_iter().chain([(listing, SettledAs::Terminated)]) {
         let effects = rig.stop();
-        assert_eq!(effects.iter().filter(|e| matches!(e, Effect::Signal(_))).count(), 2);
-        assert_eq!((rig.at(Timer::BackgroundGrace), rig.at(Timer::BackgroundWait)), (None, None));
+        assert_eq!(
+            effects
+                .iter()
+                .filter(|e| matches!(e, Effect::Signal(_)))
+                .count(),
+            2
+        );
+        assert_eq!(
+            (
+                rig.at(Timer::BackgroundGrace),
+                rig.at(Timer::BackgroundWait)
+            ),
+            (None, None)
+        );
         let _ = rig.feed(Input::Signalled(Signalled::Sent));
-        if state(&rig).is_none() && outcome == SettledAs::Terminated && rig.life.members().len() == 1 {
+        if state(&rig).is_none()
+            && outcome == SettledAs::Terminated
+            && rig.life.members().len() == 1
+        {
             let _ = rig.feed(Input::Members(&[], true));
         } else {
             let _ = group_ends(&mut rig);
@@ -194,7 +269,14 @@ fn members_that_die_of_a_stops_ladder_are_none_and_those_that_needed_kill_are_te
             let _ = rig.feed(Input::Signalled(Signalled::Sent));
         }
         let _ = group_ends(&mut rig);
-        assert_eq!(state(&rig), Some(if needs_kill { SettledAs::Terminated } else { SettledAs::None }));
+        assert_eq!(
+            state(&rig),
+            Some(if needs_kill {
+                SettledAs::Terminated
+            } else {
+                SettledAs::None
+            })
+        );
     }
 }
 
@@ -222,7 +304,14 @@ fn with_nobody_looking_it_is_disabled_and_whether_it_is_complete_is_unknown() {
 fn settled_is_told_after_the_verdict_though_it_was_known_before() {
     let mut rig = Rig::exited(policy());
     assert_eq!(told(&rig.feed(Input::Probed(Probe::Empty))), []);
-    assert_eq!(told(&rig.end_streams()), [Happening::Drained { warn: false }, Happening::Settled, Happening::Closed]);
+    assert_eq!(
+        told(&rig.end_streams()),
+        [
+            Happening::Drained { warn: false },
+            Happening::Settled,
+            Happening::Closed
+        ]
+    );
 }
 
 #[test]
@@ -235,13 +324,30 @@ fn who_needed_kill_together_with_the_leader_is_listed_and_the_leader_is_not() {
         let _ = feed(0, Input::Signalled(Signalled::Sent));
         let _ = feed(30, Input::Due(Timer::StopGrace));
         let all = [member(5), member(9)];
-        let effects = feed(31, Input::Members(if with_member { &all } else { &all[..1] }, true));
+        let effects = feed(
+            31,
+            Input::Members(if with_member { &all } else { &all[..1] }, true),
+        );
         assert!(effects.contains(&Effect::Signal(Signal::KILL)));
         let _ = feed(31, Input::Signalled(Signalled::Sent));
         let _ = feed(32, Input::Exit(code(0)));
         let _ = feed(32, Input::Probed(Probe::Empty));
         let settled = life.settled(Ns::MAX, ContainedBy::Group).expect("settled");
-        assert_eq!(settled.state, if with_member { SettledAs::Terminated } else { SettledAs::None });
-        assert_eq!(settled.processes, if with_member { vec![member(9).who] } else { vec![] });
+        assert_eq!(
+            settled.state,
+            if with_member {
+                SettledAs::Terminated
+            } else {
+                SettledAs::None
+            }
+        );
+        assert_eq!(
+            settled.processes,
+            if with_member {
+                vec![member(9).who]
+            } else {
+                vec![]
+            }
+        );
     }
 }

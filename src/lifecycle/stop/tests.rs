@@ -10,19 +10,57 @@ const FIRST: [Effect; 2] = [Effect::Signal(Signal::TERM), Effect::Signal(Signal:
 const KILL: Effect = Effect::Signal(Signal::KILL);
 
 fn report(rig: &Rig) -> (StopReason, Signal, bool) {
-    rig.life.stop_report().map(|report| (report.reason, report.signal, report.escalated)).expect("a stop was begun")
+    rig.life
+        .stop_report()
+        .map(|report| (report.reason, report.signal, report.escalated))
+        .expect("a stop was begun")
 }
 
 #[test]
 fn a_stop_sends_term_and_cont_and_then_kill_to_the_group() {
     let mut rig = Rig::running(policy());
-    assert_eq!(rig.stop(), [&FIRST[..], &[Effect::Arm(Timer::StopGrace, Ns::from_millis(30))]].concat());
-    assert_eq!((rig.life.stopping(), report(&rig)), (Ladder::Terminating, (StopReason::Request, Signal::TERM, false)));
-    assert_eq!(rig.due(Timer::StopGrace), [Effect::Arm(Timer::StopGrace, Ns::from_millis(130)), Effect::Scan]);
-    assert_eq!((rig.life.stopping(), report(&rig)), (Ladder::Terminating, (StopReason::Request, Signal::TERM, false)));
+    assert_eq!(
+        rig.stop(),
+        [
+            &FIRST[..],
+            &[Effect::Arm(Timer::StopGrace, Ns::from_millis(30))]
+        ]
+        .concat()
+    );
+    assert_eq!(
+        (rig.life.stopping(), report(&rig)),
+        (
+            Ladder::Terminating,
+            (StopReason::Request, Signal::TERM, false)
+        )
+    );
+    assert_eq!(
+        rig.due(Timer::StopGrace),
+        [
+            Effect::Arm(Timer::StopGrace, Ns::from_millis(130)),
+            Effect::Scan
+        ]
+    );
+    assert_eq!(
+        (rig.life.stopping(), report(&rig)),
+        (
+            Ladder::Terminating,
+            (StopReason::Request, Signal::TERM, false)
+        )
+    );
     let effects = rig.feed(Input::Members(&[member(1)], true));
-    assert_eq!(effects, [Effect::Cancel(Timer::StopGrace), KILL, Effect::Arm(Timer::StuckAfter, Ns::from_millis(70))]);
-    assert_eq!((rig.life.stopping(), report(&rig)), (Ladder::Killing, (StopReason::Request, Signal::TERM, true)));
+    assert_eq!(
+        effects,
+        [
+            Effect::Cancel(Timer::StopGrace),
+            KILL,
+            Effect::Arm(Timer::StuckAfter, Ns::from_millis(70))
+        ]
+    );
+    assert_eq!(
+        (rig.life.stopping(), report(&rig)),
+        (Ladder::Killing, (StopReason::Request, Signal::TERM, true))
+    );
 }
 
 #[test]
@@ -32,7 +70,10 @@ fn a_stop_of_one_that_is_being_spawned_signals_at_once() {
     let _ = rig.feed(Input::StartFailed);
     let _ = rig.feed(Input::Exit(code(127)));
     assert!(rig.life.is_closed());
-    assert_eq!((rig.life.stopping(), rig.at(Timer::StopGrace)), (Ladder::Over, None));
+    assert_eq!(
+        (rig.life.stopping(), rig.at(Timer::StopGrace)),
+        (Ladder::Over, None)
+    );
 }
 
 #[test]
@@ -44,7 +85,10 @@ fn a_stop_is_over_when_the_group_is_empty_and_not_when_the_leader_is_gone() {
     let _ = rig.feed(Input::Swept);
     let _ = rig.feed(Input::Probed(Probe::Alive));
     let _ = rig.feed(Input::Members(&[member(1)], true));
-    assert_eq!((rig.life.stopping(), rig.at(Timer::StopGrace)), (Ladder::Terminating, Some(30)));
+    assert_eq!(
+        (rig.life.stopping(), rig.at(Timer::StopGrace)),
+        (Ladder::Terminating, Some(30))
+    );
     let _ = rig.feed(Input::MemberGone);
     let effects = rig.feed(Input::Probed(Probe::Empty));
     assert!(effects.contains(&Effect::Cancel(Timer::StopGrace)));
@@ -60,28 +104,52 @@ fn a_member_that_ignores_term_gets_kill_though_the_leader_has_left() {
 
 #[test]
 fn a_grace_of_zero_and_a_kill_begin_with_kill_and_one_without_end_has_no_timer() {
-    for begin in [Input::Kill(StopReason::Shutdown), Input::Stop(policy().stop.grace(ms(0)), StopReason::Shutdown)] {
+    for begin in [
+        Input::Kill(StopReason::Shutdown),
+        Input::Stop(policy().stop.grace(ms(0)), StopReason::Shutdown),
+    ] {
         let mut rig = Rig::running(policy());
-        assert_eq!(rig.feed(begin), [KILL, Effect::Arm(Timer::StuckAfter, Ns::from_millis(40))]);
+        assert_eq!(
+            rig.feed(begin),
+            [KILL, Effect::Arm(Timer::StuckAfter, Ns::from_millis(40))]
+        );
         assert_eq!(report(&rig), (StopReason::Shutdown, Signal::KILL, true));
     }
     let mut rig = Rig::running(policy());
     let own = policy().stop.grace(Bound::Never).signal(Signal::INT);
-    assert_eq!(rig.feed(Input::Stop(own, StopReason::Request)), [Effect::Signal(Signal::INT), Effect::Signal(Signal::CONT)]);
+    assert_eq!(
+        rig.feed(Input::Stop(own, StopReason::Request)),
+        [Effect::Signal(Signal::INT), Effect::Signal(Signal::CONT)]
+    );
 }
 
 #[test]
 fn a_later_stop_only_brings_the_end_nearer_and_the_first_reason_stays() {
-    let mut rig = Rig::running(Policy { run_limit: Some(ms(10)), ..policy() });
+    let mut rig = Rig::running(Policy {
+        run_limit: Some(ms(10)),
+        ..policy()
+    });
     let _ = rig.stop();
     rig.now = 5;
     let longer = policy().stop.grace(ms(100));
     assert_eq!(rig.feed(Input::Stop(longer, StopReason::Shutdown)), []);
-    assert_eq!(rig.feed(Input::Stop(longer.grace(Bound::Never), StopReason::Shutdown)), []);
+    assert_eq!(
+        rig.feed(Input::Stop(
+            longer.grace(Bound::Never),
+            StopReason::Shutdown
+        )),
+        []
+    );
     assert_eq!(rig.due(Timer::RunLimit), []);
     let shorter = policy().stop.grace(ms(15));
-    assert_eq!(rig.feed(Input::Stop(shorter, StopReason::Shutdown)), [Effect::Arm(Timer::StopGrace, Ns::from_millis(25))]);
-    assert_eq!(rig.feed(Input::Kill(StopReason::Shutdown))[..2], [Effect::Cancel(Timer::StopGrace), KILL]);
+    assert_eq!(
+        rig.feed(Input::Stop(shorter, StopReason::Shutdown)),
+        [Effect::Arm(Timer::StopGrace, Ns::from_millis(25))]
+    );
+    assert_eq!(
+        rig.feed(Input::Kill(StopReason::Shutdown))[..2],
+        [Effect::Cancel(Timer::StopGrace), KILL]
+    );
     assert_eq!(rig.feed(Input::Kill(StopReason::Shutdown)), []);
     assert_eq!(report(&rig), (StopReason::Request, Signal::TERM, true));
 }
@@ -89,13 +157,22 @@ fn a_later_stop_only_brings_the_end_nearer_and_the_first_reason_stays() {
 #[test]
 fn a_later_stop_ends_a_grace_that_has_no_end() {
     let mut rig = Rig::running(policy());
-    let _ = rig.feed(Input::Stop(policy().stop.grace(Bound::Never), StopReason::Request));
-    assert_eq!(rig.stop(), [Effect::Arm(Timer::StopGrace, Ns::from_millis(30))]);
+    let _ = rig.feed(Input::Stop(
+        policy().stop.grace(Bound::Never),
+        StopReason::Request,
+    ));
+    assert_eq!(
+        rig.stop(),
+        [Effect::Arm(Timer::StopGrace, Ns::from_millis(30))]
+    );
 }
 
 #[test]
 fn the_run_limit_is_a_stop_with_its_own_reason() {
-    let mut rig = Rig::running(Policy { run_limit: Some(ms(10)), ..policy() });
+    let mut rig = Rig::running(Policy {
+        run_limit: Some(ms(10)),
+        ..policy()
+    });
     assert_eq!(rig.due(Timer::RunLimit)[..2], FIRST);
     assert_eq!(report(&rig).0, StopReason::Timeout);
 }
@@ -108,7 +185,10 @@ fn what_survives_kill_is_listed_anew_and_reported_as_stuck() {
     assert_eq!(rig.due(Timer::StuckAfter), [Effect::Scan]);
     assert_eq!(rig.life.stopping(), Ladder::Killing);
     assert!(rig.feed(Input::Members(&[member(9)], true)).contains(&KILL));
-    let stuck = rig.life.stop_report().map(|report| (report.stuck, report.denied));
+    let stuck = rig
+        .life
+        .stop_report()
+        .map(|report| (report.stuck, report.denied));
     assert_eq!(stuck, Some((vec![member(9).who], false)));
     assert!(rig.life.is_closed());
 }
@@ -119,7 +199,10 @@ fn one_that_dies_after_all_while_the_stuck_are_listed_is_gone() {
     let _ = rig.feed(Input::Kill(StopReason::Request));
     let _ = rig.due(Timer::StuckAfter);
     let _ = rig.feed(Input::Members(&[], true));
-    assert_eq!(rig.life.stop_report().map(|report| report.stuck.len()), Some(0));
+    assert_eq!(
+        rig.life.stop_report().map(|report| report.stuck.len()),
+        Some(0)
+    );
     assert!(rig.life.is_closed());
 }
 
@@ -129,15 +212,22 @@ fn who_refuses_is_named() {
     let _ = rig.stop();
     assert_eq!(rig.feed(Input::Signalled(Signalled::Denied)), []);
     let _ = rig.grace_over(7);
-    assert_eq!(rig.feed(Input::Signalled(Signalled::Denied)), [Effect::Cancel(Timer::StuckAfter), Effect::Scan]);
+    assert_eq!(
+        rig.feed(Input::Signalled(Signalled::Denied)),
+        [Effect::Cancel(Timer::StuckAfter), Effect::Scan]
+    );
     let _ = rig.feed(Input::Members(&[member(8)], false));
-    let stuck = rig.life.stop_report().map(|report| (report.stuck, report.denied));
+    let stuck = rig
+        .life
+        .stop_report()
+        .map(|report| (report.stuck, report.denied));
     assert_eq!(stuck, Some((vec![member(8).who], true)));
 }
 
 #[test]
 fn a_signal_without_a_way_is_sent_again_once_it_is_known_who_is_left() {
-    // An older kernel, and a stop between the exit and the scan's answer: the leader is reaped, nobody is known yet.
+    // An older kernel, and a stop between the exit and the scan's answer: the leader is reaped,
+    // nobody is known yet.
     let mut rig = Rig::exited(policy());
     let _ = rig.feed(Input::Probed(Probe::Alive));
     assert_eq!(rig.stop()[..2], FIRST);
@@ -150,7 +240,10 @@ fn a_signal_without_a_way_is_sent_again_once_it_is_known_who_is_left() {
     let _ = rig.feed(Input::Signalled(Signalled::Sent));
     let _ = rig.feed(Input::MemberGone);
     let _ = rig.feed(Input::Probed(Probe::Alive));
-    assert_eq!(rig.feed(Input::Members(&[member(2)], true)), [Effect::Watch]);
+    assert_eq!(
+        rig.feed(Input::Members(&[member(2)], true)),
+        [Effect::Watch]
+    );
 }
 
 #[test]
@@ -159,15 +252,27 @@ fn kill_without_a_way_is_sent_again_too_and_then_given_up() {
     let _ = rig.feed(Input::Probed(Probe::Alive));
     let _ = rig.feed(Input::Kill(StopReason::Request));
     assert_eq!(rig.feed(Input::Signalled(Signalled::NoWay)), []);
-    assert_eq!(rig.feed(Input::Members(&[member(1)], true)), [Effect::Watch, KILL]);
+    assert_eq!(
+        rig.feed(Input::Members(&[member(1)], true)),
+        [Effect::Watch, KILL]
+    );
     let _ = rig.feed(Input::Signalled(Signalled::NoWay));
-    assert_eq!((rig.life.stopping(), rig.at(Timer::StuckAfter)), (Ladder::Over, None));
-    assert_eq!(rig.life.stop_report().map(|report| report.stuck), Some(vec![member(1).who]));
+    assert_eq!(
+        (rig.life.stopping(), rig.at(Timer::StuckAfter)),
+        (Ladder::Over, None)
+    );
+    assert_eq!(
+        rig.life.stop_report().map(|report| report.stuck),
+        Some(vec![member(1).who])
+    );
 }
 
 #[test]
 fn with_nobody_left_a_stop_is_over_at_once_and_signals_nobody() {
-    let mut rig = Rig::exited(Policy { background: blind().background, ..policy() });
+    let mut rig = Rig::exited(Policy {
+        background: blind().background,
+        ..policy()
+    });
     let _ = rig.stop();
     let _ = rig.feed(Input::Probed(Probe::Empty));
     assert_eq!(rig.life.stopping(), Ladder::Over);
@@ -188,7 +293,10 @@ fn who_needs_kill_is_counted_before_it_is_sent_but_not_waited_for_long() {
     let mut rig = Rig::running(policy());
     let _ = rig.stop();
     let _ = rig.due(Timer::StopGrace);
-    assert_eq!(rig.feed(Input::Kill(StopReason::Request))[..2], [Effect::Cancel(Timer::StopGrace), KILL]);
+    assert_eq!(
+        rig.feed(Input::Kill(StopReason::Request))[..2],
+        [Effect::Cancel(Timer::StopGrace), KILL]
+    );
     // Whoever dies while it is counted did not need it.
     let mut rig = Rig::with_member(policy());
     let _ = rig.stop();
@@ -199,12 +307,22 @@ fn who_needs_kill_is_counted_before_it_is_sent_but_not_waited_for_long() {
 
 #[test]
 fn members_outside_the_group_are_looked_for_and_get_the_signal_when_they_are_found() {
-    let mut life = super::super::Life::new(policy(), [true, true], false, true).looking_outside(true);
+    let mut life =
+        super::super::Life::new(policy(), [true, true], false, true).looking_outside(true);
     let mut feed = |now, input| life.handle(Ns::from_millis(now), input).to_vec();
     let _ = feed(0, Input::Started);
     let effects = feed(0, Input::Stop(policy().stop, StopReason::Request));
-    assert_eq!((&effects[..2], effects.last()), (&FIRST[..], Some(&Effect::Scan)));
+    assert_eq!(
+        (&effects[..2], effects.last()),
+        (&FIRST[..], Some(&Effect::Scan))
+    );
     let _ = feed(0, Input::Signalled(Signalled::Sent));
     let effects = feed(1, Input::Members(&[member(1), member(2)], true));
-    assert_eq!(effects, [Effect::SignalOutside(Signal::TERM), Effect::SignalOutside(Signal::CONT)]);
+    assert_eq!(
+        effects,
+        [
+            Effect::SignalOutside(Signal::TERM),
+            Effect::SignalOutside(Signal::CONT)
+        ]
+    );
 }

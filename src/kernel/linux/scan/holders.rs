@@ -30,17 +30,39 @@ impl Look {
         if pid == std::process::id() || self.targets.iter().all(is_leader) {
             return 1;
         }
-        match openat(proc.dir(), Path::new(format_args!("{pid}/fd")).as_c_str(), DIR, Mode::empty()) {
-            Ok(dir) => self.fds = Some(OpenFds { pid, dir, seen_any: false, is_threads: false, hits: Vec::new() }),
+        match openat(
+            proc.dir(),
+            Path::new(format_args!("{pid}/fd")).as_c_str(),
+            DIR,
+            Mode::empty(),
+        ) {
+            Ok(dir) => {
+                self.fds = Some(OpenFds {
+                    pid,
+                    dir,
+                    seen_any: false,
+                    is_threads: false,
+                    hits: Vec::new(),
+                })
+            }
             Err(e) if is_gone(e.into()) => {}
             // Refused: another user's. A thread of the kernel has none to refuse.
-            Err(_) => self.complete.holders = self.complete.holders && proc.stat(pid).is_ok_and(|stat| stat.is_kernel_thread()),
+            Err(_) => {
+                self.complete.holders = self.complete.holders
+                    && proc.stat(pid).is_ok_and(|stat| stat.is_kernel_thread())
+            }
         }
         OPEN_FDS
     }
 
     /// One getdents of a process's descriptors.
-    pub(super) fn look_at_fds(&mut self, proc: &Proc, mut fds: OpenFds, buffer: &mut [MaybeUninit<u8>], found: &mut Vec<Found>) -> usize {
+    pub(super) fn look_at_fds(
+        &mut self,
+        proc: &Proc,
+        mut fds: OpenFds,
+        buffer: &mut [MaybeUninit<u8>],
+        found: &mut Vec<Found>,
+    ) -> usize {
         let mut cost = 1;
         let mut is_over = false;
         let most = buffer.len().min(1024);
@@ -56,7 +78,12 @@ impl Look {
                 Some(Ok(entry)) if number(entry.file_name()).is_some() => {
                     fds.seen_any = true;
                     cost += LOOK_AT_FD;
-                    look_at_fd(&self.inodes, fds.dir.as_fd(), entry.file_name(), &mut fds.hits);
+                    look_at_fd(
+                        &self.inodes,
+                        fds.dir.as_fd(),
+                        entry.file_name(),
+                        &mut fds.hits,
+                    );
                 }
                 // `.` and `..`
                 Some(Ok(_)) => {}
@@ -79,7 +106,9 @@ impl Look {
     fn note_holder(&mut self, proc: &Proc, fds: &OpenFds, found: &mut Vec<Found>) {
         let mut comm = None;
         for (target, streams) in &fds.hits {
-            let Some(target) = self.targets.get_mut(*target) else { continue };
+            let Some(target) = self.targets.get_mut(*target) else {
+                continue;
+            };
             if target.pid == fds.pid && target.leader != Leader::Gone {
                 continue;
             }
@@ -89,39 +118,83 @@ impl Look {
             }
             target.holders += 1;
             // A holder that ended meanwhile holds nothing any more.
-            let Some(comm) = comm.get_or_insert_with(|| proc.stat(fds.pid).ok().map(|stat| stat.comm)) else { continue };
-            let held = Stream::ALL.into_iter().filter(|s| streams[s.index()]).collect();
-            found.push(Found::Holder(target.token, Holder::new(fds.pid, comm.clone(), held)));
+            let Some(comm) =
+                comm.get_or_insert_with(|| proc.stat(fds.pid).ok().map(|stat| stat.comm))
+            else {
+                continue;
+            };
+            let held = Stream::ALL
+                .into_iter()
+                .filter(|s| streams[s.index()])
+                .collect();
+            found.push(Found::Holder(
+                target.token,
+                Holder::new(fds.pid, comm.clone(), held),
+            ));
         }
     }
 }
 
-/// The main thread of a process may have ended while others go on with the descriptors: then it shows none.
+/// The main thread of a process may have ended while others go on with the descriptors: then it
+/// shows none.
 fn open_threads_fds(proc: &Proc, pid: u32) -> Option<OpenFds> {
-    if !proc.stat(pid).is_ok_and(|stat| stat.state == 'Z' && stat.is_alive()) {
+    if !proc
+        .stat(pid)
+        .is_ok_and(|stat| stat.state == 'Z' && stat.is_alive())
+    {
         return None;
     }
-    let tasks = openat(proc.dir(), Path::new(format_args!("{pid}/task")).as_c_str(), DIR, Mode::empty()).ok()?;
+    let tasks = openat(
+        proc.dir(),
+        Path::new(format_args!("{pid}/task")).as_c_str(),
+        DIR,
+        Mode::empty(),
+    )
+    .ok()?;
     let mut buffer = [MaybeUninit::uninit(); 512];
     let mut entries = RawDir::new(tasks.as_fd(), &mut buffer);
     let other = loop {
-        match entries.next()?.ok().and_then(|entry| number(entry.file_name())) {
+        match entries
+            .next()?
+            .ok()
+            .and_then(|entry| number(entry.file_name()))
+        {
             Some(tid) if tid != pid => break tid,
             _ => {}
         }
     };
-    let dir = openat(proc.dir(), Path::new(format_args!("{pid}/task/{other}/fd")).as_c_str(), DIR, Mode::empty()).ok()?;
-    Some(OpenFds { pid, dir, seen_any: false, is_threads: true, hits: Vec::new() })
+    let dir = openat(
+        proc.dir(),
+        Path::new(format_args!("{pid}/task/{other}/fd")).as_c_str(),
+        DIR,
+        Mode::empty(),
+    )
+    .ok()?;
+    Some(OpenFds {
+        pid,
+        dir,
+        seen_any: false,
+        is_threads: true,
+        hits: Vec::new(),
+    })
 }
 
 /// Is this descriptor the write end of a pipe, or the socket, that is looked for?
-fn look_at_fd(inodes: &[(Held, usize, Stream)], dir: BorrowedFd<'_>, name: &CStr, hits: &mut Vec<(usize, [bool; 2])>) {
+fn look_at_fd(
+    inodes: &[(Held, usize, Stream)],
+    dir: BorrowedFd<'_>,
+    name: &CStr,
+    hits: &mut Vec<(usize, [bool; 2])>,
+) {
     let mut buffer = [MaybeUninit::uninit(); 40];
-    let Ok((link, _)) = readlinkat_raw(dir, name, &mut buffer) else { return };
+    let Ok((link, _)) = readlinkat_raw(dir, name, &mut buffer) else {
+        return;
+    };
     let Some(held) = held(link) else { return };
     let begin = inodes.partition_point(|(i, ..)| *i < held);
     for (_, target, stream) in inodes.iter().skip(begin).take_while(|(i, ..)| *i == held) {
-        // The mode of the link says how it is open (proc_pid_fd(5)): a read end keeps nobody waiting. A socket is open for both.
+        // The mode of the link says how it is open (proc_pid_fd(5)): a read end keeps nobody
+        // waiting. A socket is open for both.
         if !statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|s| s.st_mode & 0o200 != 0) {
             return;
         }
@@ -141,6 +214,9 @@ fn held(link: &[u8]) -> Option<Held> {
         Some(rest) => (false, rest),
         None => (true, link.strip_prefix(b"socket:[")?),
     };
-    let inode = std::str::from_utf8(rest.strip_suffix(b"]")?).ok()?.parse().ok()?;
+    let inode = std::str::from_utf8(rest.strip_suffix(b"]")?)
+        .ok()?
+        .parse()
+        .ok()?;
     Some((is_socket, inode))
 }

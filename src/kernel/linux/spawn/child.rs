@@ -1,9 +1,9 @@
 //! What the child does between clone and exec.
 //!
-//! It runs in the host's memory, beside the host's threads: no allocation, no lock, no panic, nothing of the C library or of
-//! thread-local storage, only [`super::syscall::call`] on data that was prepared before the clone. All signals are blocked from
-//! its first instruction to the last step but one. Each step that fails leaves its name and errno in [`Shared`] and ends the
-//! child.
+//! It runs in the host's memory, beside the host's threads: no allocation, no lock, no panic,
+//! nothing of the C library or of thread-local storage, only [`super::syscall::call`] on data that
+//! was prepared before the clone. All signals are blocked from its first instruction to the last
+//! step but one. Each step that fails leaves its name and errno in [`Shared`] and ends the child.
 
 #![expect(unsafe_code, reason = "raw system calls between clone and exec")]
 
@@ -70,8 +70,8 @@ impl Stage {
 pub(super) enum Others {
     /// They stay as they are.
     Stay,
-    /// They are closed as soon as the streams are in place, and not only by exec, which may take a while: until then a copy of
-    /// another child's pipe end keeps that pipe from ending.
+    /// They are closed as soon as the streams are in place, and not only by exec, which may take a
+    /// while: until then a copy of another child's pipe end keeps that pipe from ending.
     Close,
     /// They are made close-on-exec.
     Mark,
@@ -98,9 +98,11 @@ pub(super) struct Job {
     pub others: Others,
     /// Write end of the pipe that tells how it went, where memory is not shared; -1 for none.
     pub status: RawFd,
-    /// Its variables, where they are not the plan's alone: what they point to is kept by `prepared`.
+    /// Its variables, where they are not the plan's alone: what they point to is kept by
+    /// `prepared`.
     pub env: Option<Strings>,
-    /// The host's `cgroup.procs` of the cgroup that the child enters; -1 for none, or where it was born into it.
+    /// The host's `cgroup.procs` of the cgroup that the child enters; -1 for none, or where it was
+    /// born into it.
     pub cgroup: RawFd,
     /// The words at the end of the stack.
     pub shared: NonNull<Shared>,
@@ -144,21 +146,53 @@ pub(super) extern "C" fn run(job: *const Job) -> c_int {
 
 fn steps(job: &Job, shared: &Shared, status: &mut RawFd) -> Done {
     let plan = &*job.prepared;
-    dispositions(if job.cleared { ignored(job.mirror) } else { ALL }, plan.ignore);
+    dispositions(
+        if job.cleared {
+            ignored(job.mirror)
+        } else {
+            ALL
+        },
+        plan.ignore,
+    );
     sys(libc::SYS_setpgid, [0; 5]).map_err(at(Stage::Group, 0))?;
     if job.cgroup >= 0 {
         let own = b"0";
-        sys(libc::SYS_write, [job.cgroup as usize, own.as_ptr() as usize, own.len(), 0, 0]).map_err(at(Stage::Cgroup, 0))?;
+        sys(
+            libc::SYS_write,
+            [job.cgroup as usize, own.as_ptr() as usize, own.len(), 0, 0],
+        )
+        .map_err(at(Stage::Cgroup, 0))?;
     }
     if plan.foreground {
         // SIGTTOU is blocked, so a group in the background may do this.
         let group = sys(libc::SYS_getpid, [0; 5]).map_err(at(Stage::Terminal, 0))? as c_int;
-        sys(libc::SYS_ioctl, [0, libc::TIOCSPGRP as usize, std::ptr::from_ref(&group) as usize, 0, 0]).map_err(at(Stage::Terminal, 0))?;
+        sys(
+            libc::SYS_ioctl,
+            [
+                0,
+                libc::TIOCSPGRP as usize,
+                std::ptr::from_ref(&group) as usize,
+                0,
+                0,
+            ],
+        )
+        .map_err(at(Stage::Terminal, 0))?;
     }
     if let Some(first) = job.unshare {
-        let small = sys(libc::SYS_close_range, [first as usize, u32::MAX as usize, libc::CLOSE_RANGE_UNSHARE as usize, 0, 0]);
+        let small = sys(
+            libc::SYS_close_range,
+            [
+                first as usize,
+                u32::MAX as usize,
+                libc::CLOSE_RANGE_UNSHARE as usize,
+                0,
+                0,
+            ],
+        );
         // A filter may know close_range without this flag: a copy of the whole table will do.
-        small.or_else(|_| sys(libc::SYS_unshare, [libc::CLONE_FILES as usize, 0, 0, 0, 0])).map_err(at(Stage::Close, 0))?;
+        small
+            .or_else(|_| sys(libc::SYS_unshare, [libc::CLONE_FILES as usize, 0, 0, 0, 0]))
+            .map_err(at(Stage::Close, 0))?;
         shared.own_table.store(1, Ordering::Release);
     }
     if *status >= 0 {
@@ -169,7 +203,9 @@ fn steps(job: &Job, shared: &Shared, status: &mut RawFd) -> Done {
     }
     place(&job.moves)?;
     if job.others == Others::Close {
-        close_all().or_else(|_| mark_all(Others::Mark)).map_err(at(Stage::Close, 0))?;
+        close_all()
+            .or_else(|_| mark_all(Others::Mark))
+            .map_err(at(Stage::Close, 0))?;
     }
     if let Some(dir) = &plan.dir {
         sys(libc::SYS_chdir, [dir.as_ptr() as usize, 0, 0, 0, 0]).map_err(at(Stage::Chdir, 0))?;
@@ -179,25 +215,48 @@ fn steps(job: &Job, shared: &Shared, status: &mut RawFd) -> Done {
     }
     for (place, limit) in (0..).zip(&plan.limits) {
         let values = limit.values.as_ptr() as usize;
-        sys(libc::SYS_prlimit64, [0, limit.resource as usize, values, 0, 0]).map_err(at(Stage::Limit, place))?;
+        sys(
+            libc::SYS_prlimit64,
+            [0, limit.resource as usize, values, 0, 0],
+        )
+        .map_err(at(Stage::Limit, place))?;
     }
     user(plan)?;
     if let Some(signal) = plan.death {
-        // After the change of user, which would take it back. If the host is gone already, nobody waits for this child.
-        sys(libc::SYS_prctl, [libc::PR_SET_PDEATHSIG as usize, signal.as_raw() as usize, 0, 0, 0]).map_err(at(Stage::Death, 0))?;
+        // After the change of user, which would take it back. If the host is gone already, nobody
+        // waits for this child.
+        sys(
+            libc::SYS_prctl,
+            [
+                libc::PR_SET_PDEATHSIG as usize,
+                signal.as_raw() as usize,
+                0,
+                0,
+                0,
+            ],
+        )
+        .map_err(at(Stage::Death, 0))?;
         if sys(libc::SYS_getppid, [0; 5]) != Ok(job.host as usize) {
-            return Err(Fault { stage: Stage::Death, errno: Errno::from_raw(libc::ESRCH), item: 0 });
+            return Err(Fault {
+                stage: Stage::Death,
+                errno: Errno::from_raw(libc::ESRCH),
+                item: 0,
+            });
         }
     }
     let mask = std::ptr::from_ref(&plan.block) as usize;
-    let _ = sys(libc::SYS_rt_sigprocmask, [libc::SIG_SETMASK as usize, mask, 0, size_of::<u64>(), 0]);
+    let _ = sys(
+        libc::SYS_rt_sigprocmask,
+        [libc::SIG_SETMASK as usize, mask, 0, size_of::<u64>(), 0],
+    );
     Err(execute(plan, job.env.as_ref().unwrap_or(&plan.env), shared))
 }
 
 /// The one place where the child's calls are made.
 fn sys(number: c_long, args: [usize; 5]) -> Answer {
-    // SAFETY: every pointer handed in by the functions of this file leads to a live value of the type that the call reads or
-    // writes; what the calls change is the child's own (the table in `syscall.rs`).
+    // SAFETY: every pointer handed in by the functions of this file leads to a live value of the
+    // type that the call reads or writes; what the calls change is the child's own (the table
+    // in `syscall.rs`).
     unsafe { call(number, args) }
 }
 
@@ -208,17 +267,26 @@ struct Action([usize; 3], u64);
 /// Every signal that can have another action than its default.
 const ALL: u64 = !(bit(libc::SIGKILL) | bit(libc::SIGSTOP));
 
-/// What the host ignores, and so this child. Read here and not before the clone: the host does not wait for it. If it cannot be
-/// told, all might be.
+/// What the host ignores, and so this child. Read here and not before the clone: the host does not
+/// wait for it. If it cannot be told, all might be.
 fn ignored(mirror: RawFd) -> u64 {
     let mut text = [0_u8; host::STATUS];
-    let read = sys(libc::SYS_pread64, [mirror as usize, text.as_mut_ptr() as usize, host::STATUS, 0, 0]);
+    let read = sys(
+        libc::SYS_pread64,
+        [
+            mirror as usize,
+            text.as_mut_ptr() as usize,
+            host::STATUS,
+            0,
+            0,
+        ],
+    );
     let set = read.ok().and_then(|len| host::ignored(text.get(..len)?));
     set.map_or(ALL, |set| set & ALL)
 }
 
-/// Default for `reset`, ignored for `ignore`, nothing for the others. The numbers are valid and not KILL or STOP, so it cannot
-/// fail.
+/// Default for `reset`, ignored for `ignore`, nothing for the others. The numbers are valid and not
+/// KILL or STOP, so it cannot fail.
 fn dispositions(reset: u64, ignore: u64) {
     for signal in 1..=64_u32 {
         let bit = 1_u64 << (signal - 1);
@@ -230,7 +298,16 @@ fn dispositions(reset: u64, ignore: u64) {
             continue;
         };
         let action = Action([handler, 0, 0], 0);
-        let _ = sys(libc::SYS_rt_sigaction, [signal as usize, std::ptr::from_ref(&action) as usize, 0, size_of::<u64>(), 0]);
+        let _ = sys(
+            libc::SYS_rt_sigaction,
+            [
+                signal as usize,
+                std::ptr::from_ref(&action) as usize,
+                0,
+                size_of::<u64>(),
+                0,
+            ],
+        );
     }
 }
 
@@ -238,7 +315,16 @@ fn dispositions(reset: u64, ignore: u64) {
 fn away(fd: RawFd, moves: &Moves) -> Result<RawFd, Errno> {
     let mut least: RawFd = 3;
     loop {
-        let copy = sys(libc::SYS_fcntl, [fd as usize, libc::F_DUPFD_CLOEXEC as usize, least as usize, 0, 0])? as RawFd;
+        let copy = sys(
+            libc::SYS_fcntl,
+            [
+                fd as usize,
+                libc::F_DUPFD_CLOEXEC as usize,
+                least as usize,
+                0,
+                0,
+            ],
+        )? as RawFd;
         if !moves.is_target(copy) {
             return Ok(copy);
         }
@@ -252,7 +338,8 @@ fn close_all() -> Result<(), Errno> {
     sys(libc::SYS_close_range, [3, u32::MAX as usize, 0, 0, 0]).map(|_| ())
 }
 
-/// Makes every descriptor from 3 on close-on-exec. Those to be passed are put in place, and so unmarked, afterwards.
+/// Makes every descriptor from 3 on close-on-exec. Those to be passed are put in place, and so
+/// unmarked, afterwards.
 fn mark_all(how: Others) -> Result<(), Errno> {
     if how == Others::Mark {
         let flags = libc::CLOSE_RANGE_CLOEXEC as usize;
@@ -270,7 +357,16 @@ fn mark_listed() -> Result<(), Errno> {
     let dir = open(c"/proc/self/fd", flags)?;
     let mut buffer = Entries([MaybeUninit::uninit(); Entries::LEN]);
     loop {
-        let len = sys(libc::SYS_getdents64, [dir as usize, std::ptr::from_mut(&mut buffer) as usize, Entries::LEN, 0, 0])?;
+        let len = sys(
+            libc::SYS_getdents64,
+            [
+                dir as usize,
+                std::ptr::from_mut(&mut buffer) as usize,
+                Entries::LEN,
+                0,
+                0,
+            ],
+        )?;
         if len == 0 {
             let _ = sys(libc::SYS_close, [dir as usize, 0, 0, 0, 0]);
             return Ok(());
@@ -286,10 +382,20 @@ fn mark_listed() -> Result<(), Errno> {
     }
 }
 
-/// By counting up to the limit of open files, where there is no /proc. What was opened under a higher limit is missed.
+/// By counting up to the limit of open files, where there is no /proc. What was opened under a
+/// higher limit is missed.
 fn mark_counted() -> Result<(), Errno> {
     let mut limit = [0_u64; 2];
-    sys(libc::SYS_prlimit64, [0, libc::RLIMIT_NOFILE as usize, 0, std::ptr::from_mut(&mut limit) as usize, 0])?;
+    sys(
+        libc::SYS_prlimit64,
+        [
+            0,
+            libc::RLIMIT_NOFILE as usize,
+            0,
+            std::ptr::from_mut(&mut limit) as usize,
+            0,
+        ],
+    )?;
     let [soft, _] = limit;
     // /proc/sys/fs/nr_open, as it is where nobody has changed it.
     for fd in 3..soft.min(1 << 20) as RawFd {
@@ -303,7 +409,17 @@ fn mark_counted() -> Result<(), Errno> {
 }
 
 fn mark(fd: RawFd) -> Result<(), Errno> {
-    sys(libc::SYS_fcntl, [fd as usize, libc::F_SETFD as usize, libc::FD_CLOEXEC as usize, 0, 0]).map(|_| ())
+    sys(
+        libc::SYS_fcntl,
+        [
+            fd as usize,
+            libc::F_SETFD as usize,
+            libc::FD_CLOEXEC as usize,
+            0,
+            0,
+        ],
+    )
+    .map(|_| ())
 }
 
 /// A buffer for getdents64(2), aligned as its entries are.
@@ -319,7 +435,8 @@ impl Entries {
     /// The number that the entry at `offset` is named with, and the entry's size.
     fn at(&self, offset: usize) -> (Option<RawFd>, usize) {
         let entry = self.0.as_ptr().wrapping_add(offset).cast::<u8>();
-        // SAFETY: the kernel has filled whole entries up to the length that bounds `offset`; they are 8-byte aligned.
+        // SAFETY: the kernel has filled whole entries up to the length that bounds `offset`; they
+        // are 8-byte aligned.
         let size = unsafe { entry.wrapping_add(Self::RECLEN).cast::<u16>().read() };
         // SAFETY: as above; the name ends with a NUL inside the entry.
         let name = unsafe { CStr::from_ptr(entry.wrapping_add(Self::NAME).cast::<c_char>()) };
@@ -329,7 +446,9 @@ impl Entries {
                 // `.` and `..`.
                 return (None, size as usize);
             }
-            number = number.wrapping_mul(10).wrapping_add(RawFd::from(byte.wrapping_sub(b'0')));
+            number = number
+                .wrapping_mul(10)
+                .wrapping_add(RawFd::from(byte.wrapping_sub(b'0')));
         }
         (Some(number), size as usize)
     }
@@ -350,9 +469,16 @@ fn place(moves: &Moves) -> Done {
 fn put(m: &Move) -> Answer {
     if m.from == m.to {
         // dup3(a, a) is EINVAL. It is where it belongs, but would be closed at exec.
-        return sys(libc::SYS_fcntl, [m.to as usize, libc::F_SETFD as usize, 0, 0, 0]);
+        return sys(
+            libc::SYS_fcntl,
+            [m.to as usize, libc::F_SETFD as usize, 0, 0, 0],
+        );
     }
-    let from = if m.lift { m.lifted.load(Ordering::Relaxed) } else { m.from };
+    let from = if m.lift {
+        m.lifted.load(Ordering::Relaxed)
+    } else {
+        m.from
+    };
     sys(libc::SYS_dup3, [from as usize, m.to as usize, 0, 0, 0])
 }
 
@@ -360,27 +486,43 @@ fn user(plan: &Prepared) -> Done {
     if let Some(gid) = plan.user.gid {
         sys(libc::SYS_setgroups, [0; 5]).map_err(at(Stage::User, libc::SYS_setgroups as u32))?;
         let gid = gid as usize;
-        sys(libc::SYS_setresgid, [gid, gid, gid, 0, 0]).map_err(at(Stage::User, libc::SYS_setresgid as u32))?;
+        sys(libc::SYS_setresgid, [gid, gid, gid, 0, 0])
+            .map_err(at(Stage::User, libc::SYS_setresgid as u32))?;
     }
     if let Some(uid) = plan.user.uid {
         let uid = uid as usize;
-        sys(libc::SYS_setresuid, [uid, uid, uid, 0, 0]).map_err(at(Stage::User, libc::SYS_setresuid as u32))?;
+        sys(libc::SYS_setresuid, [uid, uid, uid, 0, 0])
+            .map_err(at(Stage::User, libc::SYS_setresuid as u32))?;
     }
     Ok(())
 }
 
-/// Tries the candidates as execvp(3) does: what is not there is passed over, what may not be executed is remembered.
+/// Tries the candidates as execvp(3) does: what is not there is passed over, what may not be
+/// executed is remembered.
 fn execute(plan: &Prepared, env: &Strings, shared: &Shared) -> Fault {
     let mut denied = None;
     for (place, path) in (0..).zip(&plan.candidates) {
-        let errno = match sys(libc::SYS_execve, [path.as_ptr() as usize, plan.args.as_ptr() as usize, env.as_ptr() as usize, 0, 0]) {
+        let errno = match sys(
+            libc::SYS_execve,
+            [
+                path.as_ptr() as usize,
+                plan.args.as_ptr() as usize,
+                env.as_ptr() as usize,
+                0,
+                0,
+            ],
+        ) {
             Err(errno) => errno,
             // It does not return when it succeeds.
             Ok(_) => Errno::from_raw(libc::EIO),
         };
         if !plan.searched {
             look(path, shared);
-            return Fault { stage: Stage::Exec, errno, item: place };
+            return Fault {
+                stage: Stage::Exec,
+                errno,
+                item: place,
+            };
         }
         match errno.raw() {
             libc::ENOENT | libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT => {}
@@ -389,39 +531,73 @@ fn execute(plan: &Prepared, env: &Strings, shared: &Shared) -> Fault {
             }
             _ => {
                 look(path, shared);
-                return Fault { stage: Stage::Exec, errno, item: place };
+                return Fault {
+                    stage: Stage::Exec,
+                    errno,
+                    item: place,
+                };
             }
         }
     }
     if let Some((item, path)) = denied {
         look(path, shared);
-        return Fault { stage: Stage::Exec, errno: Errno::from_raw(libc::EACCES), item };
+        return Fault {
+            stage: Stage::Exec,
+            errno: Errno::from_raw(libc::EACCES),
+            item,
+        };
     }
     // A file that is there, and yet ENOENT: its interpreter is not.
     for (item, path) in (0..).zip(&plan.candidates) {
         if look(path, shared) {
-            return Fault { stage: Stage::Exec, errno: Errno::from_raw(libc::ENOENT), item };
+            return Fault {
+                stage: Stage::Exec,
+                errno: Errno::from_raw(libc::ENOENT),
+                item,
+            };
         }
     }
-    Fault { stage: Stage::Find, errno: Errno::from_raw(libc::ENOENT), item: 0 }
+    Fault {
+        stage: Stage::Find,
+        errno: Errno::from_raw(libc::ENOENT),
+        item: 0,
+    }
 }
 
-/// Leaves behind what kind of file it is and how it begins: here and not in the host, whose loop must not wait for a file system,
-/// and with the child's own working directory and rights. True for an existing file.
+/// Leaves behind what kind of file it is and how it begins: here and not in the host, whose loop
+/// must not wait for a file system, and with the child's own working directory and rights. True for
+/// an existing file.
 fn look(path: &CStr, shared: &Shared) -> bool {
     let mut seen = MaybeUninit::<libc::statx>::uninit();
     let fields = (libc::STATX_TYPE | libc::STATX_MODE) as usize;
     let to = std::ptr::from_mut(&mut seen) as usize;
-    if sys(libc::SYS_statx, [libc::AT_FDCWD as usize, path.as_ptr() as usize, 0, fields, to]).is_err() {
+    if sys(
+        libc::SYS_statx,
+        [
+            libc::AT_FDCWD as usize,
+            path.as_ptr() as usize,
+            0,
+            fields,
+            to,
+        ],
+    )
+    .is_err()
+    {
         return false;
     }
     // SAFETY: statx(2) has succeeded and filled it.
     let mode = u32::from(unsafe { seen.assume_init_ref() }.stx_mode);
     shared.mode.store(mode, Ordering::Relaxed);
     if mode & libc::S_IFMT == libc::S_IFREG
-        && let Ok(fd) = open(path, (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY) as usize)
+        && let Ok(fd) = open(
+            path,
+            (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY) as usize,
+        )
     {
-        if let Ok(len) = sys(libc::SYS_read, [fd as usize, shared.head.get() as usize, HEAD, 0, 0]) {
+        if let Ok(len) = sys(
+            libc::SYS_read,
+            [fd as usize, shared.head.get() as usize, HEAD, 0, 0],
+        ) {
             shared.head_len.store(len as u32, Ordering::Release);
         }
         let _ = sys(libc::SYS_close, [fd as usize, 0, 0, 0, 0]);
@@ -430,11 +606,24 @@ fn look(path: &CStr, shared: &Shared) -> bool {
 }
 
 fn open(path: &CStr, flags: usize) -> Result<RawFd, Errno> {
-    Ok(sys(libc::SYS_openat, [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0, 0])? as RawFd)
+    Ok(sys(
+        libc::SYS_openat,
+        [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0, 0],
+    )? as RawFd)
 }
 
-/// All shared words at once: below PIPE_BUF, so they arrive whole. Nobody may be reading any more, and SIGPIPE is told by exit.
+/// All shared words at once: below PIPE_BUF, so they arrive whole. Nobody may be reading any more,
+/// and SIGPIPE is told by exit.
 fn write(fd: RawFd, shared: &Shared) -> Answer {
     const _: () = assert!(size_of::<Shared>() <= libc::PIPE_BUF);
-    sys(libc::SYS_write, [fd as usize, std::ptr::from_ref(shared) as usize, size_of::<Shared>(), 0, 0])
+    sys(
+        libc::SYS_write,
+        [
+            fd as usize,
+            std::ptr::from_ref(shared) as usize,
+            size_of::<Shared>(),
+            0,
+            0,
+        ],
+    )
 }

@@ -7,8 +7,8 @@ use crate::error::{Errno, SpawnError, Step, TooLarge};
 use std::ffi::CString;
 use std::sync::atomic::Ordering;
 
-/// The most that one argument or variable may have, its NUL included (execve(2): MAX_ARG_STRLEN, 32 pages of 4 KiB; where pages
-/// are larger, so is it).
+/// The most that one argument or variable may have, its NUL included (execve(2): MAX_ARG_STRLEN, 32
+/// pages of 4 KiB; where pages are larger, so is it).
 fn longest() -> u64 {
     32 * rustix::param::page_size() as u64
 }
@@ -25,19 +25,28 @@ pub(super) fn error(shared: &Shared, plan: &Prepared) -> Option<SpawnError> {
     let errno = Errno::from_raw(shared.errno.load(Ordering::Relaxed));
     let item = shared.item.load(Ordering::Relaxed);
     // Unknown numbers cannot come; if one did, it would still be a failed spawn.
-    let stage = Stage::ALL.into_iter().find(|s| *s as u32 == stage).unwrap_or(Stage::Exec);
+    let stage = Stage::ALL
+        .into_iter()
+        .find(|s| *s as u32 == stage)
+        .unwrap_or(Stage::Exec);
     Some(match stage {
         Stage::Group => SpawnError::new(Step::Group, errno),
         Stage::Terminal => SpawnError::new(Step::Terminal, errno),
-        Stage::Close => SpawnError::new(Step::Descriptors, errno).because("what the child must not have could not be marked"),
-        Stage::Place => SpawnError::new(Step::Descriptors, errno).because(format!("number {item} in the child")),
+        Stage::Close => SpawnError::new(Step::Descriptors, errno)
+            .because("what the child must not have could not be marked"),
+        Stage::Place => {
+            SpawnError::new(Step::Descriptors, errno).because(format!("number {item} in the child"))
+        }
         Stage::Chdir => chdir(errno, plan),
         Stage::Limit => SpawnError::new(Step::Limits, errno).because(limit(plan, item)),
         Stage::User => SpawnError::new(Step::User, errno).because(user_call(item)),
-        Stage::Death => SpawnError::new(Step::Group, errno).because("the signal at the parent's death"),
+        Stage::Death => {
+            SpawnError::new(Step::Group, errno).because("the signal at the parent's death")
+        }
         Stage::Find => SpawnError::new(Step::Find, errno).at(&plan.program),
         Stage::Exec => exec(errno, item, shared, plan),
-        Stage::Cgroup => SpawnError::new(Step::Cgroup, errno).because("the child could not enter it by cgroup.procs"),
+        Stage::Cgroup => SpawnError::new(Step::Cgroup, errno)
+            .because("the child could not enter it by cgroup.procs"),
     })
 }
 
@@ -51,7 +60,10 @@ fn chdir(errno: Errno, plan: &Prepared) -> SpawnError {
 
 fn limit(plan: &Prepared, item: u32) -> String {
     match plan.limits.get(item as usize) {
-        Some(limit) => format!("resource {}, soft limit {}, hard limit {}", limit.resource, limit.values[0], limit.values[1]),
+        Some(limit) => format!(
+            "resource {}, soft limit {}, hard limit {}",
+            limit.resource, limit.values[0], limit.values[1]
+        ),
         None => String::from("a resource"),
     }
 }
@@ -65,20 +77,31 @@ fn user_call(item: u32) -> &'static str {
 }
 
 fn exec(errno: Errno, item: u32, shared: &Shared, plan: &Prepared) -> SpawnError {
-    let file = plan.candidates.get(item as usize).map_or_else(|| plan.program.clone(), |c| path(c));
+    let file = plan
+        .candidates
+        .get(item as usize)
+        .map_or_else(|| plan.program.clone(), |c| path(c));
     let error = SpawnError::new(Step::Exec, errno).at(file);
     let mode = shared.mode.load(Ordering::Relaxed);
     let kind = mode & libc::S_IFMT;
     match errno.raw() {
         libc::E2BIG => with_sizes(error, plan),
         libc::ETXTBSY => error.because("the file is open for writing"),
-        libc::ENOEXEC if shared.head().is_empty() && kind == libc::S_IFREG => error.because("the file is empty, or cannot be read"),
-        libc::ENOEXEC if shared.head().starts_with(b"\x7fELF") => error.because("the file is made for another machine, or is damaged"),
+        libc::ENOEXEC if shared.head().is_empty() && kind == libc::S_IFREG => {
+            error.because("the file is empty, or cannot be read")
+        }
+        libc::ENOEXEC if shared.head().starts_with(b"\x7fELF") => {
+            error.because("the file is made for another machine, or is damaged")
+        }
         libc::ENOEXEC => error.because("the file is no program and has no #! line"),
         libc::EACCES if kind == libc::S_IFDIR => error.because("it is a directory"),
-        libc::EACCES if kind == libc::S_IFREG && mode & 0o111 == 0 => error.because("the file has no execute permission"),
+        libc::EACCES if kind == libc::S_IFREG && mode & 0o111 == 0 => {
+            error.because("the file has no execute permission")
+        }
         libc::EACCES if kind == libc::S_IFREG => match interpreter(shared.head()) {
-            Some(name) => error.because(format!("the file, its file system or its interpreter {name:?} may not be executed")),
+            Some(name) => error.because(format!(
+                "the file, its file system or its interpreter {name:?} may not be executed"
+            )),
             None => error.because("the file, or its file system, may not be executed"),
         },
         libc::EACCES if kind != 0 => error.because("it is not a file"),
@@ -91,7 +114,8 @@ fn exec(errno: Errno, item: u32, shared: &Shared, plan: &Prepared) -> SpawnError
     }
 }
 
-/// The interpreter that a file names: in its `#!` line, or in an ELF program header (PT_INTERP), if that is among these first bytes.
+/// The interpreter that a file names: in its `#!` line, or in an ELF program header (PT_INTERP), if
+/// that is among these first bytes.
 fn interpreter(head: &[u8]) -> Option<String> {
     let name = match head.strip_prefix(b"#!") {
         Some(line) => {
@@ -132,17 +156,30 @@ fn elf_interpreter(head: &[u8]) -> Option<&[u8]> {
 fn with_sizes(error: SpawnError, plan: &Prepared) -> SpawnError {
     let all = || plan.args.list().iter().chain(plan.env.list());
     let pointers = (all().count() as u64 + 2) * size_of::<usize>() as u64;
-    let total = all().map(|s| s.as_bytes_with_nul().len() as u64).sum::<u64>() + pointers;
-    let args = plan.args.list().iter().enumerate().map(|(n, s)| (format!("argument {n}"), size(s)));
+    let total = all()
+        .map(|s| s.as_bytes_with_nul().len() as u64)
+        .sum::<u64>()
+        + pointers;
+    let args = plan
+        .args
+        .list()
+        .iter()
+        .enumerate()
+        .map(|(n, s)| (format!("argument {n}"), size(s)));
     let env = plan.env.list().iter().map(|s| (name(s), size(s)));
     let mut largest: Vec<(String, u64)> = args.chain(env).collect();
     largest.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
     largest.truncate(TOLD);
     let note = match largest.first() {
-        Some((name, bytes)) if *bytes >= longest() => format!("{name} is too long: {bytes} bytes, and {} is the most", longest() - 1),
+        Some((name, bytes)) if *bytes >= longest() => format!(
+            "{name} is too long: {bytes} bytes, and {} is the most",
+            longest() - 1
+        ),
         _ => String::from("arguments and variables together are too large"),
     };
-    error.because(note).with_sizes(TooLarge::new(total, largest))
+    error
+        .because(note)
+        .with_sizes(TooLarge::new(total, largest))
 }
 
 fn size(text: &CString) -> u64 {
@@ -153,7 +190,11 @@ fn size(text: &CString) -> u64 {
 fn name(text: &CString) -> String {
     let bytes = text.as_bytes();
     // From the second byte on: a leading `=` belongs to the name.
-    let end = bytes.iter().skip(1).position(|&b| b == b'=').map_or(bytes.len(), |n| n + 1);
+    let end = bytes
+        .iter()
+        .skip(1)
+        .position(|&b| b == b'=')
+        .map_or(bytes.len(), |n| n + 1);
     String::from_utf8_lossy(bytes.get(..end).unwrap_or(bytes)).into_owned()
 }
 
@@ -165,7 +206,10 @@ mod tests {
     fn an_interpreter_is_found_in_a_hash_bang_line() {
         let name = |head: &[u8]| interpreter(head);
         assert_eq!(name(b"#!/bin/nope\n").as_deref(), Some("/bin/nope"));
-        assert_eq!(name(b"#! /usr/bin/env  python\n").as_deref(), Some("/usr/bin/env"));
+        assert_eq!(
+            name(b"#! /usr/bin/env  python\n").as_deref(),
+            Some("/usr/bin/env")
+        );
         assert_eq!(name(b"#!/bin/sh\r\nexit\n").as_deref(), Some("/bin/sh\r"));
         assert_eq!(name(b"#!/bin/sh").as_deref(), Some("/bin/sh"));
         assert_eq!(name(b"#!\n"), None);
@@ -175,7 +219,9 @@ mod tests {
     #[test]
     fn an_interpreter_is_found_in_an_elf_file_and_never_beyond_its_bytes() {
         let me = std::fs::read("/proc/self/exe").expect("this program");
-        let head = me.get(..super::super::stack::HEAD).expect("longer than that");
+        let head = me
+            .get(..super::super::stack::HEAD)
+            .expect("longer than that");
         // Every cut of it, so that no offset is trusted.
         for len in 0..head.len() {
             let _ = interpreter(&head[..len]);

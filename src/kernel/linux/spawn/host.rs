@@ -1,5 +1,5 @@
-//! What a spawn must know of the host, asked again and again: a host may be attached to by a debugger, or open many descriptors, at
-//! any time.
+//! What a spawn must know of the host, asked again and again: a host may be attached to by a
+//! debugger, or open many descriptors, at any time.
 
 #![expect(unsafe_code, reason = "sets this thread's mask, all 64 signals of it")]
 
@@ -19,10 +19,12 @@ pub(super) struct Host {
     pub table: usize,
 }
 
-/// How long an answer holds: asking takes 6 µs, a debugger is attached by hand, and a table grows slowly.
+/// How long an answer holds: asking takes 6 µs, a debugger is attached by hand, and a table grows
+/// slowly.
 const HOLDS: Duration = Duration::from_millis(10);
 
-/// Where it is asked: `/proc/self/status`, kept open, since one pread gives all. The child reads in it too.
+/// Where it is asked: `/proc/self/status`, kept open, since one pread gives all. The child reads in
+/// it too.
 #[derive(Debug)]
 pub(super) struct Mirror {
     status: Option<Arc<OwnedFd>>,
@@ -33,13 +35,19 @@ impl Mirror {
     pub(super) fn new() -> Mirror {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let status = rustix::fs::open("/proc/self/status", flags, Mode::empty()).ok();
-        Mirror { status: status.map(Arc::new), seen: None }
+        Mirror {
+            status: status.map(Arc::new),
+            seen: None,
+        }
     }
 
     /// As where there is no /proc.
     #[cfg(test)]
     pub(super) fn blind() -> Mirror {
-        Mirror { status: None, seen: None }
+        Mirror {
+            status: None,
+            seen: None,
+        }
     }
 
     /// The open file, if there is a /proc.
@@ -56,29 +64,40 @@ impl Mirror {
             return host;
         }
         let mut text = [0; STATUS];
-        let read = self.status.as_ref().and_then(|fd| rustix::io::pread(fd, &mut text, 0).ok());
-        let host = read.and_then(|len| parse(text.get(..len)?)).unwrap_or_default();
+        let read = self
+            .status
+            .as_ref()
+            .and_then(|fd| rustix::io::pread(fd, &mut text, 0).ok());
+        let host = read
+            .and_then(|len| parse(text.get(..len)?))
+            .unwrap_or_default();
         self.seen = Some((now, host));
         host
     }
 }
 
-/// Enough of a status file: what comes before the lines that matter is short but for the supplementary groups.
+/// Enough of a status file: what comes before the lines that matter is short but for the
+/// supplementary groups.
 pub(super) const STATUS: usize = 2048;
 
 /// Two lines of proc_pid_status(5); `None` if one is missing.
 fn parse(text: &[u8]) -> Option<Host> {
     let traced = line(text, b"TracerPid:\t")? != b"0";
-    let table = std::str::from_utf8(line(text, b"FDSize:\t")?).ok()?.parse().ok()?;
+    let table = std::str::from_utf8(line(text, b"FDSize:\t")?)
+        .ok()?
+        .parse()
+        .ok()?;
     Some(Host { traced, table })
 }
 
 /// What follows `name` on its line. The child calls it too: it cannot panic.
 fn line<'t>(text: &'t [u8], name: &[u8]) -> Option<&'t [u8]> {
-    text.split(|&b| b == b'\n').find_map(|line| line.strip_prefix(name))
+    text.split(|&b| b == b'\n')
+        .find_map(|line| line.strip_prefix(name))
 }
 
-/// The signals that a status file calls ignored; `None` if it does not say. The child calls it: it cannot panic.
+/// The signals that a status file calls ignored; `None` if it does not say. The child calls it: it
+/// cannot panic.
 pub(super) fn ignored(text: &[u8]) -> Option<u64> {
     let digits = line(text, b"SigIgn:\t")?;
     if digits.len() != 16 {
@@ -94,7 +113,8 @@ pub(super) fn ignored(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// All signals are blocked in this thread, those that the C library keeps for itself too, until it is dropped.
+/// All signals are blocked in this thread, those that the C library keeps for itself too, until it
+/// is dropped.
 #[derive(Debug)]
 pub(super) struct Blocked {
     before: u64,
@@ -102,7 +122,9 @@ pub(super) struct Blocked {
 
 impl Blocked {
     pub(super) fn new() -> Blocked {
-        Blocked { before: set_mask(u64::MAX) }
+        Blocked {
+            before: set_mask(u64::MAX),
+        }
     }
 }
 
@@ -115,9 +137,17 @@ impl Drop for Blocked {
 /// Sets this thread's mask, gives the one before. Cannot fail: pointers and size are right.
 fn set_mask(mask: u64) -> u64 {
     let mut before = 0_u64;
-    let (new, old) = (std::ptr::from_ref(&mask) as usize, std::ptr::from_mut(&mut before) as usize);
+    let (new, old) = (
+        std::ptr::from_ref(&mask) as usize,
+        std::ptr::from_mut(&mut before) as usize,
+    );
     // SAFETY: reads one signal set and writes another, both of the size that is told.
-    let set = unsafe { call(libc::SYS_rt_sigprocmask, [libc::SIG_SETMASK as usize, new, old, size_of::<u64>(), 0]) };
+    let set = unsafe {
+        call(
+            libc::SYS_rt_sigprocmask,
+            [libc::SIG_SETMASK as usize, new, old, size_of::<u64>(), 0],
+        )
+    };
     debug_assert!(set.is_ok());
     before
 }
@@ -133,7 +163,14 @@ mod tests {
         let host = mirror.look();
         assert!(host.table >= 64);
         assert_eq!(mirror.look(), host);
-        assert_eq!(Mirror { status: None, seen: None }.look(), Host::default());
+        assert_eq!(
+            Mirror {
+                status: None,
+                seen: None
+            }
+            .look(),
+            Host::default()
+        );
         let text = std::fs::read("/proc/self/status").expect("a /proc");
         // Rust's runtime ignores SIGPIPE.
         assert_ne!(ignored(&text).expect("said") & bit(libc::SIGPIPE), 0);
@@ -142,7 +179,13 @@ mod tests {
     #[test]
     fn a_status_text_is_read_and_a_strange_one_is_not_believed() {
         let text = b"Name:\tx\nTracerPid:\t12\nFDSize:\t256\nSigIgn:\t000000000000100f\n";
-        assert_eq!(parse(text), Some(Host { traced: true, table: 256 }));
+        assert_eq!(
+            parse(text),
+            Some(Host {
+                traced: true,
+                table: 256
+            })
+        );
         assert_eq!(ignored(text), Some(0x100f));
         assert_eq!(parse(b"TracerPid:\t0\nFDSize:\tx\n"), None);
         assert_eq!(parse(b"FDSize:\t1\n"), None);

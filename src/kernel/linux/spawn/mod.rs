@@ -1,9 +1,10 @@
 //! Starts children without waiting for exec.
 //!
-//! A child is made by clone3(2) with CLONE_VM and without CLONE_VFORK: it shares the host's memory, runs [`child::run`] on a small
-//! stack of its own, and leaves the memory by exec or by its end, while the host has long gone on. The kernel tells when: it zeroes
-//! [`stack::Shared::tid`] (CLONE_CHILD_CLEARTID). "Zero" means that stack and arguments are free; "zero and no failed step" means
-//! that exec has succeeded.
+//! A child is made by clone3(2) with CLONE_VM and without CLONE_VFORK: it shares the host's memory,
+//! runs [`child::run`] on a small stack of its own, and leaves the memory by exec or by its end,
+//! while the host has long gone on. The kernel tells when: it zeroes [`stack::Shared::tid`]
+//! (CLONE_CHILD_CLEARTID). "Zero" means that stack and arguments are free; "zero and no failed
+//! step" means that exec has succeeded.
 //!
 //! ```text
 //!  host   look at itself, block all signals, clone3, unblock, setpgid, go on ....... tid is 0: outcome, stack back to the pool
@@ -11,15 +12,19 @@
 //! ```
 //!
 //! What must be minded, and where:
-//! * The child has copies of all descriptors of the host until its exec: whoever watches one takes it out of the poll set before it
-//!   closes it, and closes its own copies of the child's ends whether or not the spawn succeeded.
-//! * A group signal before the child's setpgid would answer ESRCH: the host calls setpgid too, before [`Spawner::launch`] returns.
-//! * A debugger would lose its breakpoints in the shared memory, valgrind and some filters refuse clone3: [`SpawnWay`].
+//! * The child has copies of all descriptors of the host until its exec: whoever watches one takes
+//!   it out of the poll set before it closes it, and closes its own copies of the child's ends
+//!   whether or not the spawn succeeded.
+//! * A group signal before the child's setpgid would answer ESRCH: the host calls setpgid too,
+//!   before [`Spawner::launch`] returns.
+//! * A debugger would lose its breakpoints in the shared memory, valgrind and some filters refuse
+//!   clone3: [`SpawnWay`].
 //! * dup3(a, a), and sources that are targets: `moves.rs`.
-//! * A spawn that never ends (a frozen cgroup, a dead file system) keeps its memory: [`Pending`] is leaked, not freed, if it is
-//!   dropped first.
-//! * AddressSanitizer, if this crate itself is built with it, takes frames from a "fake stack" of the host's thread, which the child
-//!   must not touch: `ASAN_OPTIONS=detect_stack_use_after_return=0`.
+//! * A spawn that never ends (a frozen cgroup, a dead file system) keeps its memory: [`Pending`] is
+//!   leaked, not freed, if it is dropped first.
+//! * AddressSanitizer, if this crate itself is built with it, takes frames from a "fake stack" of
+//!   the host's thread, which the child must not touch:
+//!   `ASAN_OPTIONS=detect_stack_use_after_return=0`.
 
 #![expect(unsafe_code, reason = "clone, and the descriptor it makes")]
 
@@ -58,7 +63,8 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 use syscall::CloneArgs;
 
-/// Makes everything that a spawn of this plan would need before there is a child, and starts nothing.
+/// Makes everything that a spawn of this plan would need before there is a child, and starts
+/// nothing.
 ///
 /// # Errors
 ///
@@ -103,11 +109,12 @@ impl From<SpawnError> for Refused {
 pub(crate) enum SpawnWay {
     /// clone3 in shared memory; the caller goes on at once.
     Free,
-    /// clone with CLONE_VFORK in shared memory; the caller stands still until exec. It was asked for, or a tracer is attached, or
-    /// clone3 is not there.
+    /// clone with CLONE_VFORK in shared memory; the caller stands still until exec. It was asked
+    /// for, or a tracer is attached, or clone3 is not there.
     Vfork,
-    /// clone with CLONE_VFORK and a copy of the memory: the child changes its user. In shared memory that would make the host
-    /// undumpable, and if it did not, the new user's processes could get at the host's memory through the child.
+    /// clone with CLONE_VFORK and a copy of the memory: the child changes its user. In shared
+    /// memory that would make the host undumpable, and if it did not, the new user's processes
+    /// could get at the host's memory through the child.
     Fork,
 }
 
@@ -151,22 +158,37 @@ impl Spawner {
         let pool = Vec::with_capacity(limits::SPAWN_STACKS);
         let mirror = Mirror::new();
         let lanes = Lanes::new(mirror.fd());
-        Spawner { options, mirror, pool, lanes, given_up: Vec::new() }
+        Spawner {
+            options,
+            mirror,
+            pool,
+            lanes,
+            given_up: Vec::new(),
+        }
     }
 
-    /// Makes a child of this plan. It exists, and its group does, when this returns; how it goes is told by [`Launched::pending`].
+    /// Makes a child of this plan. It exists, and its group does, when this returns; how it goes is
+    /// told by [`Launched::pending`].
     ///
-    /// `ends` are the host's descriptors that become 0, 1 and 2: close-on-exec, the caller's to close afterwards, in any case.
-    /// After an error nothing is left.
-    pub(crate) fn launch(&mut self, plan: &Arc<Plan>, ends: [ChildEnd; 3], inside: Inside<'_>) -> Result<Launched, SpawnError> {
+    /// `ends` are the host's descriptors that become 0, 1 and 2: close-on-exec, the caller's to
+    /// close afterwards, in any case. After an error nothing is left.
+    pub(crate) fn launch(
+        &mut self,
+        plan: &Arc<Plan>,
+        ends: [ChildEnd; 3],
+        inside: Inside<'_>,
+    ) -> Result<Launched, SpawnError> {
         let prepared = Prepared::of(plan)?;
         self.collect();
         let host = self.mirror.look();
         let way = self.way(&prepared, host);
         let launched = match self.launch_so(way, &prepared, host, (ends, inside)) {
-            // An old kernel, or a filter: clone with CLONE_VFORK from now on. EINVAL: clone3 without CLONE_CLEAR_SIGHAND, or without
-            // CLONE_INTO_CGROUP.
-            Err(Refused::Clone(e)) if way == SpawnWay::Free && matches!(e.raw(), libc::ENOSYS | libc::EPERM | libc::EINVAL) => {
+            // An old kernel, or a filter: clone with CLONE_VFORK from now on. EINVAL: clone3
+            // without CLONE_CLEAR_SIGHAND, or without CLONE_INTO_CGROUP.
+            Err(Refused::Clone(e))
+                if way == SpawnWay::Free
+                    && matches!(e.raw(), libc::ENOSYS | libc::EPERM | libc::EINVAL) =>
+            {
                 // With a cgroup the refusal may be about that.
                 self.options.clone3 &= inside.cgroup.is_some() && e.raw() != libc::ENOSYS;
                 self.launch_so(SpawnWay::Vfork, &prepared, host, (ends, inside))
@@ -175,7 +197,11 @@ impl Spawner {
         };
         launched.map_err(|refused| match (refused, inside.cgroup) {
             (Refused::Step(error), _) => error,
-            (Refused::Clone(e), Some(cgroup)) if !matches!(e.raw(), libc::EAGAIN | libc::ENOMEM) => cgroup.explain(e),
+            (Refused::Clone(e), Some(cgroup))
+                if !matches!(e.raw(), libc::EAGAIN | libc::ENOMEM) =>
+            {
+                cgroup.explain(e)
+            }
             (Refused::Clone(e), _) => SpawnError::new(Step::Clone, e),
         })
     }
@@ -188,11 +214,17 @@ impl Spawner {
         (ends, inside): ([ChildEnd; 3], Inside<'_>),
     ) -> Result<Launched, Refused> {
         let no_memory = |errno| SpawnError::new(Step::Clone, errno);
-        let stack = self.pool.pop().map_or_else(Stack::new, Ok).map_err(no_memory)?;
+        let stack = self
+            .pool
+            .pop()
+            .map_or_else(Stack::new, Ok)
+            .map_err(no_memory)?;
         let status = status_pipe(way)?;
         let mut lane = self.lane(way, prepared, host, ends);
         let placed = match &mut lane {
-            Some((lane, _)) => lane.lend(ends).map_err(|errno| SpawnError::new(Step::Descriptors, errno))?,
+            Some((lane, _)) => lane
+                .lend(ends)
+                .map_err(|errno| SpawnError::new(Step::Descriptors, errno))?,
             None => ends,
         };
         let moves = Moves::new(placed, &prepared.pass);
@@ -200,13 +232,20 @@ impl Spawner {
             cleared: way == SpawnWay::Free,
             mirror: self.mirror.fd().map_or(-1, |fd| fd.as_raw_fd()),
             unshare: lane.as_ref().map(|(_, above)| *above),
-            host: if prepared.death.is_some() { std::process::id() } else { 0 },
+            host: if prepared.death.is_some() {
+                std::process::id()
+            } else {
+                0
+            },
             others: self.others(prepared, status.is_some()),
             status: status.as_ref().map_or(-1, |(_, write)| write.as_raw_fd()),
             shared: NonNull::from(stack.shared()),
             moves,
             env: inside.variable.map(|variable| prepared.env.after(variable)),
-            cgroup: inside.cgroup.filter(|_| way != SpawnWay::Free).map_or(-1, |cgroup| cgroup.procs().as_raw_fd()),
+            cgroup: inside
+                .cgroup
+                .filter(|_| way != SpawnWay::Free)
+                .map_or(-1, |cgroup| cgroup.procs().as_raw_fd()),
             prepared: Arc::clone(prepared),
         });
         let pending = Pending::new(stack, job, lane.map(|(lane, _)| lane));
@@ -219,18 +258,25 @@ impl Spawner {
             Ok(born) => born,
         };
         if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-            // The child does the same; who comes second gets an error that means nothing (EACCES after its exec).
+            // The child does the same; who comes second gets an error that means nothing (EACCES
+            // after its exec).
             let _ = rustix::process::setpgid(Some(pid), Some(pid));
         }
         if let Some((read, write)) = status {
             drop(write);
             self.settle(way, &pending, read);
         }
-        Ok(Launched { pid, pidfd, pending, started_at, way })
+        Ok(Launched {
+            pid,
+            pidfd,
+            pending,
+            started_at,
+            way,
+        })
     }
 
-    /// Gives the memory of a child to the next one: at once if the child has left it, or else when it has. What a child still uses
-    /// when the spawner itself is dropped is leaked.
+    /// Gives the memory of a child to the next one: at once if the child has left it, or else when
+    /// it has. What a child still uses when the spawner itself is dropped is leaked.
     pub(crate) fn recycle(&mut self, pending: Pending) {
         let (stack, lane) = match pending.into_parts() {
             Ok(parts) => parts,
@@ -253,11 +299,25 @@ impl Spawner {
     }
 
     /// A lane for this child, if its table is better made small than copied.
-    fn lane(&mut self, way: SpawnWay, prepared: &Prepared, host: Host, ends: [ChildEnd; 3]) -> Option<(Lane, RawFd)> {
-        let can = self.options.close_range && way == SpawnWay::Free && !prepared.inherit && prepared.pass.is_empty();
-        // The host may put something else at its own 0 to 2 as soon as this returns, and the table is shared for longer.
+    fn lane(
+        &mut self,
+        way: SpawnWay,
+        prepared: &Prepared,
+        host: Host,
+        ends: [ChildEnd; 3],
+    ) -> Option<(Lane, RawFd)> {
+        let can = self.options.close_range
+            && way == SpawnWay::Free
+            && !prepared.inherit
+            && prepared.pass.is_empty();
+        // The host may put something else at its own 0 to 2 as soon as this returns, and the table
+        // is shared for longer.
         let can = can && !ends.contains(&ChildEnd::Inherit);
-        if can { self.lanes.take(host.table, self.mirror.fd()) } else { None }
+        if can {
+            self.lanes.take(host.table, self.mirror.fd())
+        } else {
+            None
+        }
     }
 
     fn others(&self, prepared: &Prepared, tells: bool) -> Others {
@@ -289,50 +349,82 @@ impl Spawner {
     }
 
     /// The clone itself, with all signals blocked around it.
-    fn born(&self, way: SpawnWay, pending: &Pending, cgroup: Option<&Cgroup>) -> Result<(u32, Option<OwnedFd>), Errno> {
+    fn born(
+        &self,
+        way: SpawnWay,
+        pending: &Pending,
+        cgroup: Option<&Cgroup>,
+    ) -> Result<(u32, Option<OwnedFd>), Errno> {
         pending.stack().arm();
         let (stack, stack_size) = pending.stack().range();
         let tid = std::ptr::from_ref(&pending.stack().shared().tid) as usize;
         let job = std::ptr::from_ref(pending.job());
         let mut pidfd: RawFd = -1;
         let pidfd_to = std::ptr::from_mut(&mut pidfd) as usize;
-        let pidfd_flag = if self.options.pidfd { libc::CLONE_PIDFD } else { 0 };
+        let pidfd_flag = if self.options.pidfd {
+            libc::CLONE_PIDFD
+        } else {
+            0
+        };
         let blocked = Blocked::new();
         let pid = if way == SpawnWay::Free {
-            let table = if pending.job().unshare.is_some() { libc::CLONE_FILES } else { 0 };
-            let into = if cgroup.is_some() { CLONE_INTO_CGROUP } else { 0 };
-            let flags = (libc::CLONE_VM | libc::CLONE_CHILD_CLEARTID | table | pidfd_flag) as u64 | CLONE_CLEAR_SIGHAND | into;
+            let table = if pending.job().unshare.is_some() {
+                libc::CLONE_FILES
+            } else {
+                0
+            };
+            let into = if cgroup.is_some() {
+                CLONE_INTO_CGROUP
+            } else {
+                0
+            };
+            let flags = (libc::CLONE_VM | libc::CLONE_CHILD_CLEARTID | table | pidfd_flag) as u64
+                | CLONE_CLEAR_SIGHAND
+                | into;
             let mut args = clone3_args(flags, [pidfd_to, tid, stack, stack_size]);
-            args.cgroup = cgroup.and_then(|cgroup| u64::try_from(cgroup.dir().as_raw_fd()).ok()).unwrap_or(0);
-            // SAFETY: stack, job and words are kept by `Pending` until the kernel has zeroed `tid`; `run` keeps the rules.
+            args.cgroup = cgroup
+                .and_then(|cgroup| u64::try_from(cgroup.dir().as_raw_fd()).ok())
+                .unwrap_or(0);
+            // SAFETY: stack, job and words are kept by `Pending` until the kernel has zeroed `tid`;
+            // `run` keeps the rules.
             unsafe { syscall::clone3(&args, child::run, job) }
         } else {
             let memory = match way {
-                SpawnWay::Free | SpawnWay::Vfork => libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_CHILD_CLEARTID,
+                SpawnWay::Free | SpawnWay::Vfork => {
+                    libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_CHILD_CLEARTID
+                }
                 // Asked for under valgrind, which knows fork and vfork, and nothing between.
                 SpawnWay::Fork if self.options.vfork => 0,
                 SpawnWay::Fork => libc::CLONE_VFORK,
             };
             let flags = memory | pidfd_flag | libc::SIGCHLD;
-            let args = CloneArgs { flags, stack_top: stack + stack_size, pidfd: pidfd_to, child_tid: tid };
+            let args = CloneArgs {
+                flags,
+                stack_top: stack + stack_size,
+                pidfd: pidfd_to,
+                child_tid: tid,
+            };
             // SAFETY: as above; in a copy of the memory the child has copies of all three.
             unsafe { syscall::clone(args, child::run, job) }
         };
         drop(blocked);
         let pid = pid?;
-        // SAFETY: the kernel has just made it for us. Before Linux 5.2 the flag is not known, and the number untouched.
+        // SAFETY: the kernel has just made it for us. Before Linux 5.2 the flag is not known, and
+        // the number untouched.
         let pidfd = (pidfd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(pidfd) });
         Ok((pid as u32, pidfd))
     }
 
-    /// After a clone that waited for exec: how it went is known. Where the memory was not shared (it is a copy on purpose, or vfork
-    /// is emulated by fork), the child has told it through the pipe.
+    /// After a clone that waited for exec: how it went is known. Where the memory was not shared
+    /// (it is a copy on purpose, or vfork is emulated by fork), the child has told it through
+    /// the pipe.
     fn settle(&self, way: SpawnWay, pending: &Pending, read: OwnedFd) {
         let shared = pending.stack().shared();
         if shared.tid.load(Ordering::Acquire) == 0 {
             return;
         }
-        // With a fork that waited the answer is there or will never be. Else the end of file is waited for: exec closes the pipe.
+        // With a fork that waited the answer is there or will never be. Else the end of file is
+        // waited for: exec closes the pipe.
         let waited = way == SpawnWay::Fork && !self.options.vfork;
         let unblocked = waited && rustix::io::ioctl_fionbio(&read, true).is_ok();
         debug_assert_eq!(waited, unblocked);
@@ -362,9 +454,11 @@ fn clone3_args(flags: u64, [pidfd, child_tid, stack, stack_size]: [usize; 4]) ->
 fn status_pipe(way: SpawnWay) -> Result<Option<(OwnedFd, OwnedFd)>, SpawnError> {
     match way {
         SpawnWay::Free => Ok(None),
-        SpawnWay::Vfork | SpawnWay::Fork => match rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC) {
-            Ok(pipe) => Ok(Some(pipe)),
-            Err(e) => Err(SpawnError::new(Step::Pipe, e.into())),
-        },
+        SpawnWay::Vfork | SpawnWay::Fork => {
+            match rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC) {
+                Ok(pipe) => Ok(Some(pipe)),
+                Err(e) => Err(SpawnError::new(Step::Pipe, e.into())),
+            }
+        }
     }
 }

@@ -33,16 +33,28 @@ pub(super) struct Moves {
 }
 
 impl Moves {
-    /// Plans it. `pass` has pairs of a host's number and a child's, each child's number once, none of them below 3.
+    /// Plans it. `pass` has pairs of a host's number and a child's, each child's number once, none
+    /// of them below 3.
     pub(super) fn new(ends: [ChildEnd; 3], pass: &[(RawFd, RawFd)]) -> Moves {
         let ends = (0..).zip(ends).filter_map(|(to, end)| match end {
             ChildEnd::Inherit => None,
             ChildEnd::Fd(from) => Some((from, to)),
         });
         let pairs: Vec<(RawFd, RawFd)> = ends.chain(pass.iter().copied()).collect();
-        let overwritten = |number: RawFd| pairs.iter().any(|&(from, to)| to == number && from != number);
-        let list =
-            pairs.iter().map(|&(from, to)| Move { from, to, lift: from != to && overwritten(from), lifted: AtomicI32::new(-1) }).collect();
+        let overwritten = |number: RawFd| {
+            pairs
+                .iter()
+                .any(|&(from, to)| to == number && from != number)
+        };
+        let list = pairs
+            .iter()
+            .map(|&(from, to)| Move {
+                from,
+                to,
+                lift: from != to && overwritten(from),
+                lifted: AtomicI32::new(-1),
+            })
+            .collect();
         Moves { list }
     }
 
@@ -62,7 +74,9 @@ mod tests {
         let mut table: BTreeMap<RawFd, &'static str> = host.iter().copied().collect();
         let mut lifted = BTreeMap::new();
         for m in moves.list.iter().filter(|m| m.lift) {
-            let free = (3..).find(|n| !table.contains_key(n) && !moves.is_target(*n)).expect("numbers do not end");
+            let free = (3..)
+                .find(|n| !table.contains_key(n) && !moves.is_target(*n))
+                .expect("numbers do not end");
             table.insert(free, table[&m.from]);
             lifted.insert(m.to, free);
         }
@@ -75,12 +89,19 @@ mod tests {
 
     #[test]
     fn every_descriptor_arrives_whatever_numbers_overlap() {
-        let host: Vec<(RawFd, &'static str)> = vec![(0, "a"), (1, "b"), (2, "c"), (3, "d"), (4, "e"), (5, "f")];
+        let host: Vec<(RawFd, &'static str)> =
+            vec![(0, "a"), (1, "b"), (2, "c"), (3, "d"), (4, "e"), (5, "f")];
         let name = |fd: RawFd| host.iter().find(|(n, _)| *n == fd).expect("in the table").1;
-        // Every choice of three ends out of six numbers, with two descriptors passed at numbers that are sources too.
+        // Every choice of three ends out of six numbers, with two descriptors passed at numbers
+        // that are sources too.
         for code in 0..216 {
             let ends = [code % 6, code / 6 % 6, code / 36];
-            for pass in [[(3, 4), (4, 3)], [(0, 3), (3, 5)], [(5, 5), (2, 9)], [(4, 5), (5, 4)]] {
+            for pass in [
+                [(3, 4), (4, 3)],
+                [(0, 3), (3, 5)],
+                [(5, 5), (2, 9)],
+                [(4, 5), (5, 4)],
+            ] {
                 let moves = Moves::new(ends.map(ChildEnd::Fd), &pass);
                 let table = carried_out(&moves, &host);
                 for (to, from) in (0..).zip(ends).chain(pass.map(|(from, to)| (to, from))) {
@@ -93,7 +114,14 @@ mod tests {
     #[test]
     fn an_inherited_end_is_not_moved() {
         let moves = Moves::new([ChildEnd::Inherit, ChildEnd::Fd(7), ChildEnd::Inherit], &[]);
-        assert_eq!(moves.list.iter().map(|m| (m.from, m.to, m.lift)).collect::<Vec<_>>(), [(7, 1, false)]);
+        assert_eq!(
+            moves
+                .list
+                .iter()
+                .map(|m| (m.from, m.to, m.lift))
+                .collect::<Vec<_>>(),
+            [(7, 1, false)]
+        );
         assert!(moves.is_target(1) && !moves.is_target(0) && !moves.is_target(7));
     }
 }

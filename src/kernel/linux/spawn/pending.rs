@@ -1,6 +1,9 @@
 //! A spawn under way: what the child still uses, and how it went.
 
-#![expect(unsafe_code, reason = "gives the memory of a child free, or leaves it for ever")]
+#![expect(
+    unsafe_code,
+    reason = "gives the memory of a child free, or leaves it for ever"
+)]
 
 use super::child::Job;
 use super::explain;
@@ -13,7 +16,8 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Stack, job and shared words of a child. Dropped while the child still uses them, they are leaked, never freed.
+/// Stack, job and shared words of a child. Dropped while the child still uses them, they are
+/// leaked, never freed.
 #[derive(Debug)]
 pub(crate) struct Pending {
     stack: ManuallyDrop<Stack>,
@@ -23,7 +27,11 @@ pub(crate) struct Pending {
 
 impl Pending {
     pub(super) fn new(stack: Stack, job: Box<Job>, lane: Option<Lane>) -> Pending {
-        Pending { stack: ManuallyDrop::new(stack), job: ManuallyDrop::new(job), lane: ManuallyDrop::new(lane) }
+        Pending {
+            stack: ManuallyDrop::new(stack),
+            job: ManuallyDrop::new(job),
+            lane: ManuallyDrop::new(lane),
+        }
     }
 
     pub(super) fn stack(&self) -> &Stack {
@@ -57,8 +65,9 @@ impl Pending {
         self.stack.shared().own_table.load(Ordering::Acquire) != 0 || self.is_known()
     }
 
-    /// How it went; a memory load or two while it is not known. In a host with many descriptors, this is also what closes the
-    /// host's last copies of the child's ends: so it is asked before the end of their streams is waited for.
+    /// How it went; a memory load or two while it is not known. In a host with many descriptors,
+    /// this is also what closes the host's last copies of the child's ends: so it is asked
+    /// before the end of their streams is waited for.
     pub(crate) fn outcome(&mut self) -> SpawnOutcome {
         if self.has_own_table()
             && let Some(lane) = self.lane.as_mut()
@@ -88,8 +97,9 @@ impl Pending {
             if left == Some(Duration::ZERO) {
                 return;
             }
-            // Not a private futex: the kernel's own wake at the child's leave is a shared one. Every answer (woken, changed
-            // meanwhile, interrupted, late) is a reason to look again.
+            // Not a private futex: the kernel's own wake at the child's leave is a shared one.
+            // Every answer (woken, changed meanwhile, interrupted, late) is a reason to
+            // look again.
             let left = left.and_then(|left| left.try_into().ok());
             let _ = futex::wait(tid, futex::Flags::empty(), now, left.as_ref());
         }

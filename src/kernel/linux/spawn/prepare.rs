@@ -1,6 +1,10 @@
-//! What a plan comes to as the kernel wants it: pointers, candidates, numbers. Built once per plan, before any clone.
+//! What a plan comes to as the kernel wants it: pointers, candidates, numbers. Built once per plan,
+//! before any clone.
 
-#![expect(unsafe_code, reason = "lists of pointers into strings of the same value are shared between threads")]
+#![expect(
+    unsafe_code,
+    reason = "lists of pointers into strings of the same value are shared between threads"
+)]
 
 use crate::error::{Errno, SpawnError, Step};
 use crate::kernel::plan::{Plan, UserPlan};
@@ -21,8 +25,8 @@ pub(super) struct Strings {
     pointers: Vec<*const c_char>,
 }
 
-// SAFETY: the pointers lead to the heap buffers of `owned`, which belong to this value (or to one that outlives it) and are never
-// changed.
+// SAFETY: the pointers lead to the heap buffers of `owned`, which belong to this value (or to one
+// that outlives it) and are never changed.
 unsafe impl Send for Strings {}
 // SAFETY: as above; everything is read only.
 unsafe impl Sync for Strings {}
@@ -36,7 +40,11 @@ impl fmt::Debug for Strings {
 
 impl Strings {
     fn new(owned: Vec<CString>) -> Strings {
-        let pointers = owned.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect();
+        let pointers = owned
+            .iter()
+            .map(|s| s.as_ptr())
+            .chain([std::ptr::null()])
+            .collect();
         Strings { owned, pointers }
     }
 
@@ -45,10 +53,15 @@ impl Strings {
         self.pointers.as_ptr()
     }
 
-    /// These after one more, which is this value's own. The others stay where they are: the owner of `self` must outlive it.
+    /// These after one more, which is this value's own. The others stay where they are: the owner
+    /// of `self` must outlive it.
     pub(super) fn after(&self, first: &CStr) -> Strings {
         let owned = vec![first.to_owned()];
-        let pointers = owned.iter().map(|s| s.as_ptr()).chain(self.pointers.iter().copied()).collect();
+        let pointers = owned
+            .iter()
+            .map(|s| s.as_ptr())
+            .chain(self.pointers.iter().copied())
+            .collect();
         Strings { owned, pointers }
     }
 
@@ -110,11 +123,16 @@ pub(super) const fn bit(signal: i32) -> u64 {
 impl Prepared {
     /// What was prepared for this plan before, or else now.
     pub(super) fn of(plan: &Plan) -> Result<Arc<Prepared>, SpawnError> {
-        if let Some(prepared) = plan.prepared.get().and_then(|made| made.downcast_ref::<Arc<Prepared>>()) {
+        if let Some(prepared) = plan
+            .prepared
+            .get()
+            .and_then(|made| made.downcast_ref::<Arc<Prepared>>())
+        {
             return Ok(Arc::clone(prepared));
         }
         let prepared = Arc::new(Prepared::new(plan)?);
-        // Refused if another thread was faster, or if another kernel has prepared this plan: no harm, ours is as good.
+        // Refused if another thread was faster, or if another kernel has prepared this plan: no
+        // harm, ours is as good.
         let _ = plan.prepared.set(Box::new(Arc::clone(&prepared)));
         Ok(prepared)
     }
@@ -125,20 +143,38 @@ impl Prepared {
         }
         let program = c_string(&plan.program, || "the program's name".into())?;
         let searched = !plan.program.as_bytes().contains(&b'/');
-        let candidates = if searched { candidates(&plan.program, &search_path(plan))? } else { vec![program.clone()] };
+        let candidates = if searched {
+            candidates(&plan.program, &search_path(plan))?
+        } else {
+            vec![program.clone()]
+        };
         Ok(Prepared {
             args: arguments(plan, program)?,
             env: environment(plan)?,
             candidates,
             searched,
             program: PathBuf::from(&plan.program),
-            dir: plan.dir.as_deref().map(|dir| c_string(dir.as_os_str(), || "the working directory".into())).transpose()?,
+            dir: plan
+                .dir
+                .as_deref()
+                .map(|dir| c_string(dir.as_os_str(), || "the working directory".into()))
+                .transpose()?,
             umask: plan.umask,
-            limits: plan.limits.iter().map(|&(resource, soft, hard)| Limit { resource, values: [soft, hard] }).collect(),
+            limits: plan
+                .limits
+                .iter()
+                .map(|&(resource, soft, hard)| Limit {
+                    resource,
+                    values: [soft, hard],
+                })
+                .collect(),
             user: plan.user,
             ignore: ignored(&plan.ignore)?,
             // KILL and STOP among them are let through by the kernel (sigprocmask(2)).
-            block: plan.block.iter().fold(0, |set, signal| set | bit(signal.as_raw())),
+            block: plan
+                .block
+                .iter()
+                .fold(0, |set, signal| set | bit(signal.as_raw())),
             death: plan.parent_death,
             foreground: plan.foreground_terminal,
             inherit: plan.inherit_fds,
@@ -146,11 +182,15 @@ impl Prepared {
         })
     }
 
-    /// Descriptors of the host may be needed until exec, beside the streams: passed ones, and one that a path may lead through
-    /// (/proc/self/fd, /dev/fd).
+    /// Descriptors of the host may be needed until exec, beside the streams: passed ones, and one
+    /// that a path may lead through (/proc/self/fd, /dev/fd).
     pub(super) fn needs_descriptors(&self) -> bool {
-        let leads = |path: &CString| path.as_bytes().starts_with(b"/proc") || path.as_bytes().starts_with(b"/dev");
-        !self.pass.is_empty() || self.dir.as_ref().is_some_and(leads) || self.candidates.iter().any(leads)
+        let leads = |path: &CString| {
+            path.as_bytes().starts_with(b"/proc") || path.as_bytes().starts_with(b"/dev")
+        };
+        !self.pass.is_empty()
+            || self.dir.as_ref().is_some_and(leads)
+            || self.candidates.iter().any(leads)
     }
 
     /// A user or group is to be changed.
@@ -172,15 +212,30 @@ fn arguments(plan: &Plan, program: CString) -> Result<Strings, SpawnError> {
         Some(arg0) => c_string(arg0, || "argument 0".into())?,
         None => program,
     };
-    let rest = plan.args.iter().enumerate().map(|(n, arg)| c_string(arg, || format!("argument {}", n + 1)));
-    Ok(Strings::new(std::iter::once(Ok(first)).chain(rest).collect::<Result<_, _>>()?))
+    let rest = plan
+        .args
+        .iter()
+        .enumerate()
+        .map(|(n, arg)| c_string(arg, || format!("argument {}", n + 1)));
+    Ok(Strings::new(
+        std::iter::once(Ok(first))
+            .chain(rest)
+            .collect::<Result<_, _>>()?,
+    ))
 }
 
-/// The host's variables with the plan's over them, as `NAME=value`. Names, never values, are told in an error.
+/// The host's variables with the plan's over them, as `NAME=value`. Names, never values, are told
+/// in an error.
 fn environment(plan: &Plan) -> Result<Strings, SpawnError> {
-    let hosts = (!plan.env_clear).then(std::env::vars_os).into_iter().flatten();
+    let hosts = (!plan.env_clear)
+        .then(std::env::vars_os)
+        .into_iter()
+        .flatten();
     let kept = hosts.filter(|(name, _)| !plan.env.contains_key(name));
-    let set = plan.env.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
+    let set = plan
+        .env
+        .iter()
+        .filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
     let strings = kept.chain(set).map(|(name, value)| variable(name, value));
     Ok(Strings::new(strings.collect::<Result<_, _>>()?))
 }
@@ -190,25 +245,39 @@ fn variable(name: OsString, value: OsString) -> Result<CString, SpawnError> {
     // A leading `=` is part of the name, as std has it.
     let misplaced = name.as_bytes().iter().skip(1).any(|&b| b == b'=');
     if name.is_empty() || misplaced {
-        return Err(refused(format!("{shown:?} cannot be the name of a variable")));
+        return Err(refused(format!(
+            "{shown:?} cannot be the name of a variable"
+        )));
     }
     let mut text = name.into_vec();
     text.push(b'=');
     text.extend_from_slice(value.as_bytes());
-    c_string(&OsString::from_vec(text), || format!("the variable {shown:?}"))
+    c_string(&OsString::from_vec(text), || {
+        format!("the variable {shown:?}")
+    })
 }
 
 /// PATH as the child will have it; if the plan does not set one, the host's.
 fn search_path(plan: &Plan) -> OsString {
     let own = plan.env.get(OsStr::new("PATH")).cloned().flatten();
-    own.or_else(|| std::env::var_os("PATH")).unwrap_or_else(|| DEFAULT_PATH.into())
+    own.or_else(|| std::env::var_os("PATH"))
+        .unwrap_or_else(|| DEFAULT_PATH.into())
 }
 
 fn candidates(program: &OsStr, path: &OsStr) -> Result<Vec<CString>, SpawnError> {
     let directories = path.as_bytes().split(|&b| b == b':');
-    // An empty entry is the working directory. `./` keeps a name with a leading `-` from being an option of an interpreter.
-    let directories = directories.map(|dir| if dir.is_empty() { Path::new(".") } else { Path::new(OsStr::from_bytes(dir)) });
-    directories.map(|dir| c_string(dir.join(program).as_os_str(), || "PATH".into())).collect()
+    // An empty entry is the working directory. `./` keeps a name with a leading `-` from being an
+    // option of an interpreter.
+    let directories = directories.map(|dir| {
+        if dir.is_empty() {
+            Path::new(".")
+        } else {
+            Path::new(OsStr::from_bytes(dir))
+        }
+    });
+    directories
+        .map(|dir| c_string(dir.join(program).as_os_str(), || "PATH".into()))
+        .collect()
 }
 
 fn ignored(signals: &[Signal]) -> Result<u64, SpawnError> {
@@ -225,9 +294,13 @@ fn ignored(signals: &[Signal]) -> Result<u64, SpawnError> {
 fn passed(plan: &Plan) -> Result<Vec<(RawFd, RawFd)>, SpawnError> {
     let mut list: Vec<(RawFd, RawFd)> = Vec::with_capacity(plan.pass.len());
     for (fd, to) in &plan.pass {
-        let wrong = |note: String| SpawnError::new(Step::Descriptors, Errno::from_raw(libc::EINVAL)).because(note);
+        let wrong = |note: String| {
+            SpawnError::new(Step::Descriptors, Errno::from_raw(libc::EINVAL)).because(note)
+        };
         if *to < 3 || *to == RawFd::MAX {
-            return Err(wrong(format!("a descriptor cannot be passed as number {to}")));
+            return Err(wrong(format!(
+                "a descriptor cannot be passed as number {to}"
+            )));
         }
         if list.iter().any(|(_, other)| other == to) {
             return Err(wrong(format!("two descriptors are passed as number {to}")));
@@ -248,7 +321,11 @@ mod tests {
 
     fn env_of(plan: &Plan) -> Vec<String> {
         let strings = environment(plan).expect("no NUL");
-        strings.list().iter().map(|s| s.to_string_lossy().into_owned()).collect()
+        strings
+            .list()
+            .iter()
+            .map(|s| s.to_string_lossy().into_owned())
+            .collect()
     }
 
     #[test]
@@ -259,7 +336,10 @@ mod tests {
         let env = env_of(&plan);
         assert!(env.contains(&"LASTWORDS_NEW=x=y".to_owned()));
         assert!(!env.iter().any(|s| s.starts_with("PATH=")));
-        assert_eq!(env.len(), std::env::vars_os().filter(|(n, _)| n != "PATH").count() + 1);
+        assert_eq!(
+            env.len(),
+            std::env::vars_os().filter(|(n, _)| n != "PATH").count() + 1
+        );
         plan.env_clear = true;
         assert_eq!(env_of(&plan), ["LASTWORDS_NEW=x=y"]);
     }
@@ -270,12 +350,22 @@ mod tests {
         plan.env.insert("PATH".into(), Some("/a::b".into()));
         let prepared = Prepared::of(&plan).expect("fine");
         let paths: Vec<PathBuf> = prepared.candidates.iter().map(|c| path(c)).collect();
-        assert_eq!(paths, [Path::new("/a/tool"), Path::new("./tool"), Path::new("b/tool")]);
+        assert_eq!(
+            paths,
+            [
+                Path::new("/a/tool"),
+                Path::new("./tool"),
+                Path::new("b/tool")
+            ]
+        );
         assert!(prepared.searched);
         let again = Prepared::of(&plan).expect("fine");
         assert!(Arc::ptr_eq(&prepared, &again), "built once per plan");
         let copy = Prepared::of(&plan.clone()).expect("fine");
-        assert!(!Arc::ptr_eq(&prepared, &copy), "a copy of a plan may be changed, so it is prepared anew");
+        assert!(
+            !Arc::ptr_eq(&prepared, &copy),
+            "a copy of a plan may be changed, so it is prepared anew"
+        );
     }
 
     #[test]
@@ -290,7 +380,10 @@ mod tests {
         plan.args.push("sec\0ret".into());
         let (step, text) = note(&plan);
         assert_eq!(step, Step::Command);
-        assert!(text.contains("argument 1") && !text.contains("sec"), "{text}");
+        assert!(
+            text.contains("argument 1") && !text.contains("sec"),
+            "{text}"
+        );
         let mut plan = Plan::new("true".into());
         plan.env.insert("NAME".into(), Some("sec\0ret".into()));
         let (_, text) = note(&plan);
@@ -307,11 +400,19 @@ mod tests {
 
     #[test]
     fn a_descriptor_is_passed_at_one_number_above_the_streams() {
-        let null = Arc::new(std::os::fd::OwnedFd::from(std::fs::File::open("/dev/null").expect("there")));
-        for pass in [vec![(Arc::clone(&null), 2)], vec![(Arc::clone(&null), 5), (null, 5)]] {
+        let null = Arc::new(std::os::fd::OwnedFd::from(
+            std::fs::File::open("/dev/null").expect("there"),
+        ));
+        for pass in [
+            vec![(Arc::clone(&null), 2)],
+            vec![(Arc::clone(&null), 5), (null, 5)],
+        ] {
             let mut plan = Plan::new("true".into());
             plan.pass = pass;
-            assert_eq!(Prepared::of(&plan).expect_err("refused").step(), Step::Descriptors);
+            assert_eq!(
+                Prepared::of(&plan).expect_err("refused").step(),
+                Step::Descriptors
+            );
         }
     }
 }

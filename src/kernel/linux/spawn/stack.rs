@@ -1,7 +1,10 @@
-//! What a child runs on until it has executed its program: a stack with a guard page below it, and above it the words it shares
-//! with the host.
+//! What a child runs on until it has executed its program: a stack with a guard page below it, and
+//! above it the words it shares with the host.
 
-#![expect(unsafe_code, reason = "maps and unmaps the memory that a child shares with the host")]
+#![expect(
+    unsafe_code,
+    reason = "maps and unmaps the memory that a child shares with the host"
+)]
 
 use crate::error::Errno;
 use crate::limits;
@@ -12,15 +15,17 @@ use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-/// Bytes of a program's beginning that a failed child leaves behind, so that the missing interpreter can be named.
+/// Bytes of a program's beginning that a failed child leaves behind, so that the missing
+/// interpreter can be named.
 pub(super) const HEAD: usize = 2048;
 
 /// What child and host share. Every word is zero but `tid` when the child begins.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// Not zero while the child uses this memory. Zeroed by the kernel (CLONE_CHILD_CLEARTID) exactly when exec has left the old
-    /// address space, or the child has died; then the futex here is woken.
+    /// Not zero while the child uses this memory. Zeroed by the kernel (CLONE_CHILD_CLEARTID)
+    /// exactly when exec has left the old address space, or the child has died; then the futex
+    /// here is woken.
     pub tid: AtomicU32,
     /// Not zero when the child has a descriptor table of its own.
     pub own_table: AtomicU32,
@@ -39,34 +44,47 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Takes what a child without shared memory has told: the bytes of its own words. `tid` stays as it is.
+    /// Takes what a child without shared memory has told: the bytes of its own words. `tid` stays
+    /// as it is.
     pub(super) fn take_over(&self, told: &[u8; size_of::<Shared>()]) {
         let word = |at: usize| {
             let mut bytes = [0; 4];
-            bytes.iter_mut().zip(told.iter().skip(at)).for_each(|(to, from)| *to = *from);
+            bytes
+                .iter_mut()
+                .zip(told.iter().skip(at))
+                .for_each(|(to, from)| *to = *from);
             u32::from_ne_bytes(bytes)
         };
         let head = told.iter().skip(offset_of!(Shared, head)).take(HEAD);
         // SAFETY: the child that could write here works on a copy, so this is the only access.
         let own = unsafe { &mut *self.head.get() };
         own.iter_mut().zip(head).for_each(|(to, from)| *to = *from);
-        self.stage.store(word(offset_of!(Shared, stage)), Ordering::Relaxed);
-        self.errno.store(word(offset_of!(Shared, errno)).cast_signed(), Ordering::Relaxed);
-        self.item.store(word(offset_of!(Shared, item)), Ordering::Relaxed);
-        self.mode.store(word(offset_of!(Shared, mode)), Ordering::Relaxed);
-        self.head_len.store(word(offset_of!(Shared, head_len)), Ordering::Relaxed);
+        self.stage
+            .store(word(offset_of!(Shared, stage)), Ordering::Relaxed);
+        self.errno.store(
+            word(offset_of!(Shared, errno)).cast_signed(),
+            Ordering::Relaxed,
+        );
+        self.item
+            .store(word(offset_of!(Shared, item)), Ordering::Relaxed);
+        self.mode
+            .store(word(offset_of!(Shared, mode)), Ordering::Relaxed);
+        self.head_len
+            .store(word(offset_of!(Shared, head_len)), Ordering::Relaxed);
     }
 
     /// The bytes of the program's beginning.
     pub(super) fn head(&self) -> &[u8] {
         let len = (self.head_len.load(Ordering::Acquire) as usize).min(HEAD);
-        // SAFETY: asked for only after the child has left this memory (`tid` is zero), so nobody writes any more.
+        // SAFETY: asked for only after the child has left this memory (`tid` is zero), so nobody
+        // writes any more.
         let head = unsafe { &*self.head.get() };
         head.get(..len).unwrap_or_default()
     }
 }
 
-/// One mapping: guard page, stack, shared words. Unmapped on drop, so it must not be dropped while a child uses it.
+/// One mapping: guard page, stack, shared words. Unmapped on drop, so it must not be dropped while
+/// a child uses it.
 #[derive(Debug)]
 pub(super) struct Stack {
     base: NonNull<c_void>,
@@ -74,8 +92,8 @@ pub(super) struct Stack {
     guard: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone; what is shared with the child are atomics, and `head`, which is looked at only
-// after the child has left.
+// SAFETY: the mapping belongs to this value alone; what is shared with the child are atomics, and
+// `head`, which is looked at only after the child has left.
 unsafe impl Send for Stack {}
 
 impl Stack {
@@ -85,18 +103,32 @@ impl Stack {
         let room = size_of::<Shared>().next_multiple_of(page);
         let len = page + limits::SPAWN_STACK.next_multiple_of(page) + room;
         let flags = MapFlags::PRIVATE | MapFlags::STACK | MapFlags::NORESERVE;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
-        let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::empty(), flags) }?;
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that
+        // exists.
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::empty(), flags)
+        }?;
         let base = NonNull::new(base).ok_or(Errno::from_raw(libc::ENOMEM))?;
         // Dropped, and so unmapped, if the next step fails.
-        let stack = Stack { base, len, guard: page };
+        let stack = Stack {
+            base,
+            len,
+            guard: page,
+        };
         let usable = stack.base.as_ptr().wrapping_byte_add(page);
         // SAFETY: the range lies in the mapping just made, which nothing refers to yet.
-        unsafe { rustix::mm::mprotect(usable, len - page, MprotectFlags::READ | MprotectFlags::WRITE) }?;
+        unsafe {
+            rustix::mm::mprotect(
+                usable,
+                len - page,
+                MprotectFlags::READ | MprotectFlags::WRITE,
+            )
+        }?;
         Ok(stack)
     }
 
-    /// The lowest usable byte, and how many there are below the shared words. The end is page-aligned.
+    /// The lowest usable byte, and how many there are below the shared words. The end is
+    /// page-aligned.
     pub(super) fn range(&self) -> (usize, usize) {
         let base = self.base.as_ptr() as usize + self.guard;
         (base, std::ptr::from_ref(self.shared()) as usize - base)
@@ -105,9 +137,14 @@ impl Stack {
     /// The words that are shared with the child.
     pub(super) fn shared(&self) -> &Shared {
         let room = size_of::<Shared>().next_multiple_of(self.guard);
-        let at = self.base.as_ptr().wrapping_byte_add(self.len - room).cast::<Shared>();
-        // SAFETY: inside the mapping, page-aligned, mapped readable and writable as long as `self` lives, all bit patterns are
-        // valid, and every field is an atomic or an `UnsafeCell`.
+        let at = self
+            .base
+            .as_ptr()
+            .wrapping_byte_add(self.len - room)
+            .cast::<Shared>();
+        // SAFETY: inside the mapping, page-aligned, mapped readable and writable as long as `self`
+        // lives, all bit patterns are valid, and every field is an atomic or an
+        // `UnsafeCell`.
         unsafe { &*at }
     }
 
@@ -128,13 +165,21 @@ impl Stack {
 
 #[cfg(test)]
 impl Stack {
-    /// For AddressSanitizer: frames that a child has left by exec were never returned from, so their red zones are still there.
+    /// For AddressSanitizer: frames that a child has left by exec were never returned from, so
+    /// their red zones are still there.
     fn unpoison(&self) {
         // SAFETY: a name that ends with a NUL.
-        let function = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__asan_unpoison_memory_region".as_ptr()) };
+        let function = unsafe {
+            libc::dlsym(
+                libc::RTLD_DEFAULT,
+                c"__asan_unpoison_memory_region".as_ptr(),
+            )
+        };
         if !function.is_null() {
-            // SAFETY: the sanitizer's documented type of this function (sanitizer/asan_interface.h).
-            let unpoison: extern "C" fn(*const c_void, usize) = unsafe { std::mem::transmute(function) };
+            // SAFETY: the sanitizer's documented type of this function
+            // (sanitizer/asan_interface.h).
+            let unpoison: extern "C" fn(*const c_void, usize) =
+                unsafe { std::mem::transmute(function) };
             unpoison(self.base.as_ptr(), self.len);
         }
     }

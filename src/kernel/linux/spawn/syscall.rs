@@ -1,10 +1,12 @@
 //! System calls by instruction, for code that may run between clone and exec.
 //!
-//! There the child shares its memory, and the thread pointer, with the host's running threads. A wrapper of the C library
-//! would write the host thread's `errno`, and may take its locks; `rustix` would do, but promises nothing about it. These do
-//! exactly one instruction each: arguments in registers, result in a register, negative numbers from -4095 on are errors.
+//! There the child shares its memory, and the thread pointer, with the host's running threads. A
+//! wrapper of the C library would write the host thread's `errno`, and may take its locks; `rustix`
+//! would do, but promises nothing about it. These do exactly one instruction each: arguments in
+//! registers, result in a register, negative numbers from -4095 on are errors.
 //!
-//! Why each call that the child makes is safe there: it changes only what the kernel keeps for the child itself.
+//! Why each call that the child makes is safe there: it changes only what the kernel keeps for the
+//! child itself.
 //!
 //! | call | kept in | shared with the host? |
 //! | --- | --- | --- |
@@ -16,7 +18,10 @@
 //! | execve | the address space | it leaves the shared one, which stays as it is |
 //! | exit_group | the process | the child's own thread group alone ends |
 //! | getpid, getppid, statx, getdents64, ioctl(TIOCSPGRP) | - | they change nothing of the host's memory but the given buffer |
-#![expect(unsafe_code, reason = "system calls by instruction; the child of a clone may use nothing else")]
+#![expect(
+    unsafe_code,
+    reason = "system calls by instruction; the child of a clone may use nothing else"
+)]
 
 use crate::error::Errno;
 use std::arch::asm;
@@ -27,25 +32,31 @@ pub(super) type Answer = Result<usize, Errno>;
 
 fn answer(raw: isize) -> Answer {
     // The kernel's errors are -4095 to -1; anything else is a value (an address may be "negative").
-    if (-4095..0).contains(&raw) { Err(Errno::from_raw(raw.unsigned_abs() as i32)) } else { Ok(raw.cast_unsigned()) }
+    if (-4095..0).contains(&raw) {
+        Err(Errno::from_raw(raw.unsigned_abs() as i32))
+    } else {
+        Ok(raw.cast_unsigned())
+    }
 }
 
 /// A system call with up to five arguments.
 ///
 /// # Safety
-/// What the call does with its arguments must be sound: pointers valid for what the kernel reads and writes there.
+/// What the call does with its arguments must be sound: pointers valid for what the kernel reads
+/// and writes there.
 pub(super) unsafe fn call(number: c_long, args: [usize; 5]) -> Answer {
     let raw: isize;
     let [a, b, c, d, e] = args;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the convention of syscall(2) for x86-64; rcx and r11 are what the instruction itself destroys. The rest is the
-    // caller's promise.
+    // SAFETY: the convention of syscall(2) for x86-64; rcx and r11 are what the instruction itself
+    // destroys. The rest is the caller's promise.
     unsafe {
         asm!("syscall", inlateout("rax") number as isize => raw, in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e,
              lateout("rcx") _, lateout("r11") _, options(nostack));
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: the convention of syscall(2) for arm64: every register but x0 is kept. The rest is the caller's promise.
+    // SAFETY: the convention of syscall(2) for arm64: every register but x0 is kept. The rest is
+    // the caller's promise.
     unsafe {
         asm!("svc 0", in("x8") number, inlateout("x0") a => raw, in("x1") b, in("x2") c, in("x3") d, in("x4") e, options(nostack));
     }
@@ -55,16 +66,24 @@ pub(super) unsafe fn call(number: c_long, args: [usize; 5]) -> Answer {
 /// What a child runs: it gets `job`, and its result becomes its exit status.
 pub(super) type Entry<T> = extern "C" fn(*const T) -> c_int;
 
-/// clone3(2). The parent gets the child's process id; the child runs `entry(job)` on its new stack and ends with its result.
+/// clone3(2). The parent gets the child's process id; the child runs `entry(job)` on its new stack
+/// and ends with its result.
 ///
 /// # Safety
-/// `args` must be sound: without CLONE_VFORK, the stack, `job`, and what both point to, must stay until the child has left the
-/// memory. `entry` must keep the rules of this module's header.
+/// `args` must be sound: without CLONE_VFORK, the stack, `job`, and what both point to, must stay
+/// until the child has left the memory. `entry` must keep the rules of this module's header.
 pub(super) unsafe fn clone3<T>(args: &libc::clone_args, entry: Entry<T>, job: *const T) -> Answer {
     // CLONE_ARGS_SIZE_VER0: what Linux 5.3 knew; VER2 has a cgroup (Linux 5.7).
     let size = if args.cgroup == 0 { 64 } else { 88 };
     // SAFETY: so many bytes of `clone_args` are those versions; the rest is the caller's promise.
-    unsafe { fork_into(libc::SYS_clone3, [std::ptr::from_ref(args) as usize, size, 0, 0, 0], entry, job) }
+    unsafe {
+        fork_into(
+            libc::SYS_clone3,
+            [std::ptr::from_ref(args) as usize, size, 0, 0, 0],
+            entry,
+            job,
+        )
+    }
 }
 
 /// clone(2): its arguments come in an order that depends on the machine.
@@ -95,7 +114,8 @@ pub(super) unsafe fn clone<T>(args: CloneArgs, entry: Entry<T>, job: *const T) -
     unsafe { fork_into(libc::SYS_clone, list, entry, job) }
 }
 
-/// A clone call, and the child's way into `entry` and out of the process, without a return through a frame that is the parent's.
+/// A clone call, and the child's way into `entry` and out of the process, without a return through
+/// a frame that is the parent's.
 ///
 /// # Safety
 /// As [`clone3`].
@@ -103,9 +123,10 @@ unsafe fn fork_into<T>(number: c_long, args: [usize; 5], entry: Entry<T>, job: *
     let raw: isize;
     let [a, b, c, d, e] = args;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the parent's path is a plain system call. The child's begins with result 0 on the new stack, whose end is 16-byte
-    // aligned as `call` wants it, marks the outermost frame, and ends in exit_group. No `nostack`: where clone is emulated by a
-    // fork (valgrind), the child goes on on a copy of this stack, and the compiler must not keep anything below its pointer.
+    // SAFETY: the parent's path is a plain system call. The child's begins with result 0 on the new
+    // stack, whose end is 16-byte aligned as `call` wants it, marks the outermost frame, and
+    // ends in exit_group. No `nostack`: where clone is emulated by a fork (valgrind), the child
+    // goes on on a copy of this stack, and the compiler must not keep anything below its pointer.
     unsafe {
         asm!(
             "syscall",

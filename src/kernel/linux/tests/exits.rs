@@ -6,59 +6,96 @@ use std::process::Command;
 
 /// Runs `true` and `echo` by turns, and wants the end of file at each exit notice.
 fn ends_at_exit(rounds: usize) {
-    for (round, words) in [&["true"][..], &["echo", "x"]].iter().cycle().take(rounds).enumerate() {
+    for (round, words) in [&["true"][..], &["echo", "x"]]
+        .iter()
+        .cycle()
+        .take(rounds)
+        .enumerate()
+    {
         let options = ways()[round / 2 % 3];
         let mut rig = Rig::new(options);
         let token = rig.start(0, plan(words));
         let info = rig.exit(token, Keep::No);
         assert!(info.exit.success() && info.exit.source == StatusSource::Waitid);
         let expected: &[u8] = if words.len() > 1 { b"x\n" } else { b"" };
-        assert_eq!(rig.read_out(token, Stream::Stdout), (Got::End, expected.to_vec()), "round {round}");
+        assert_eq!(
+            rig.read_out(token, Stream::Stdout),
+            (Got::End, expected.to_vec()),
+            "round {round}"
+        );
         assert_eq!(rig.read_out(token, Stream::Stderr), (Got::End, Vec::new()));
         assert_eq!(rig.linux.probe(token), Probe::Empty);
         rig.close(token);
     }
 }
 
-// Both alone: a child that another thread starts has copies of all descriptors until its exec, write ends included.
+// Both alone: a child that another thread starts has copies of all descriptors until its exec,
+// write ends included.
 #[test]
 fn end_of_file_is_there_at_the_exit_notice() {
-    alone("end_of_file_is_there_at_the_exit_notice", module_path!(), || ends_at_exit(1000));
+    alone(
+        "end_of_file_is_there_at_the_exit_notice",
+        module_path!(),
+        || ends_at_exit(1000),
+    );
 }
 
 #[test]
 fn end_of_file_is_there_at_the_exit_notice_in_a_host_with_many_descriptors() {
-    alone("end_of_file_is_there_at_the_exit_notice_in_a_host_with_many_descriptors", module_path!(), || {
-        let mut rig = Rig::new(LinuxOptions::default());
-        let many: Vec<OwnedFd> = (0..1500).map(|_| rustix::io::dup(rustix::stdio::stderr()).expect("a descriptor")).collect();
-        for _ in 0..200 {
-            let token = rig.start(0, sh("echo x; exec 1>&-"));
-            rig.exit(token, Keep::No);
-            assert_eq!(rig.read_out(token, Stream::Stdout), (Got::End, b"x\n".to_vec()));
-            assert_eq!(rig.read_out(token, Stream::Stderr), (Got::End, Vec::new()));
-            rig.close(token);
-        }
-        ends_at_exit(100);
-        drop(many);
-    });
+    alone(
+        "end_of_file_is_there_at_the_exit_notice_in_a_host_with_many_descriptors",
+        module_path!(),
+        || {
+            let mut rig = Rig::new(LinuxOptions::default());
+            let many: Vec<OwnedFd> = (0..1500)
+                .map(|_| rustix::io::dup(rustix::stdio::stderr()).expect("a descriptor"))
+                .collect();
+            for _ in 0..200 {
+                let token = rig.start(0, sh("echo x; exec 1>&-"));
+                rig.exit(token, Keep::No);
+                assert_eq!(
+                    rig.read_out(token, Stream::Stdout),
+                    (Got::End, b"x\n".to_vec())
+                );
+                assert_eq!(rig.read_out(token, Stream::Stderr), (Got::End, Vec::new()));
+                rig.close(token);
+            }
+            ends_at_exit(100);
+            drop(many);
+        },
+    );
 }
 
 #[test]
 fn loops_in_several_threads_do_not_disturb_each_other() {
-    alone("loops_in_several_threads_do_not_disturb_each_other", module_path!(), || {
-        let run = |options: LinuxOptions| {
-            let mut rig = Rig::new(options);
-            for round in 0..150 {
-                let token = rig.start(0, sh(&format!("echo {round}; exit {}", round % 7)));
-                assert_eq!(rig.exit(token, Keep::No).exit, Exit::with_code(round % 7, StatusSource::Waitid));
-                // Not at once: see above. Without delay beyond the other's exec.
-                assert_eq!(rig.rest(token, Stream::Stdout), format!("{round}\n").as_bytes());
-                assert_eq!(rig.rest(token, Stream::Stderr), b"");
-                rig.close(token);
-            }
-        };
-        std::thread::scope(|scope| ways().into_iter().for_each(|options| drop(scope.spawn(move || run(options)))));
-    });
+    alone(
+        "loops_in_several_threads_do_not_disturb_each_other",
+        module_path!(),
+        || {
+            let run = |options: LinuxOptions| {
+                let mut rig = Rig::new(options);
+                for round in 0..150 {
+                    let token = rig.start(0, sh(&format!("echo {round}; exit {}", round % 7)));
+                    assert_eq!(
+                        rig.exit(token, Keep::No).exit,
+                        Exit::with_code(round % 7, StatusSource::Waitid)
+                    );
+                    // Not at once: see above. Without delay beyond the other's exec.
+                    assert_eq!(
+                        rig.rest(token, Stream::Stdout),
+                        format!("{round}\n").as_bytes()
+                    );
+                    assert_eq!(rig.rest(token, Stream::Stderr), b"");
+                    rig.close(token);
+                }
+            };
+            std::thread::scope(|scope| {
+                ways()
+                    .into_iter()
+                    .for_each(|options| drop(scope.spawn(move || run(options))))
+            });
+        },
+    );
 }
 
 #[test]
@@ -71,8 +108,14 @@ fn the_outcome_is_told_before_the_exit_and_before_any_byte() {
             let at = |n: Notice| all.iter().position(|seen| *seen == n);
             let outcome = at(Notice::Outcome(token)).expect("an outcome");
             assert!(outcome < at(Notice::Exit(token.with(What::Exit))).expect("an exit"));
-            assert!(at(Notice::Readable(token.with(What::Output(Stream::Stdout)))).is_none_or(|byte| outcome < byte));
-            assert_eq!(all.iter().filter(|n| **n == Notice::Outcome(token)).count(), 1);
+            assert!(
+                at(Notice::Readable(token.with(What::Output(Stream::Stdout))))
+                    .is_none_or(|byte| outcome < byte)
+            );
+            assert_eq!(
+                all.iter().filter(|n| **n == Notice::Outcome(token)).count(),
+                1
+            );
             rig.linux.collect(token, Keep::No);
             rig.close(token);
         }
@@ -89,7 +132,10 @@ fn code_signal_and_usage_are_told() {
         assert!(code.usage.is_some_and(|u| u.user + u.system < LONG));
         rig.close(token);
         let token = rig.start(0, sh("kill -TERM $$"));
-        assert_eq!(rig.exit(token, Keep::No).exit, Exit::by_signal(Signal::TERM, false, StatusSource::Waitid));
+        assert_eq!(
+            rig.exit(token, Keep::No).exit,
+            Exit::by_signal(Signal::TERM, false, StatusSource::Waitid)
+        );
         rig.close(token);
     }
 }
@@ -115,7 +161,14 @@ fn a_kept_zombie_answers_the_same_until_it_is_reaped_and_after() {
 #[test]
 fn nobody_is_woken_by_a_reaped_leader_again() {
     let mut rig = Rig::new(LinuxOptions::default());
-    let token = rig.start(0, Plan { stdout: OutputPlan::Null, stderr: OutputPlan::Null, ..sh("exit 0") });
+    let token = rig.start(
+        0,
+        Plan {
+            stdout: OutputPlan::Null,
+            stderr: OutputPlan::Null,
+            ..sh("exit 0")
+        },
+    );
     rig.exit(token, Keep::No);
     assert_eq!(rig.peek(), []);
     assert!(!rig.notices.more);
@@ -126,7 +179,13 @@ fn nobody_is_woken_by_a_reaped_leader_again() {
 fn a_notice_for_a_child_that_lives_is_answered_not_yet_and_the_end_still_comes() {
     for options in ways() {
         let mut rig = Rig::new(options);
-        let token = rig.start(0, Plan { stdin: StdinPlan::Feed, ..plan(&["cat"]) });
+        let token = rig.start(
+            0,
+            Plan {
+                stdin: StdinPlan::Feed,
+                ..plan(&["cat"])
+            },
+        );
         for keep in [Keep::No, Keep::Zombie] {
             assert_eq!(rig.linux.collect(token, keep), Collected::NotYet);
         }
@@ -142,76 +201,101 @@ fn a_notice_for_a_child_that_lives_is_answered_not_yet_and_the_end_still_comes()
 
 #[test]
 fn a_status_that_somebody_else_has_taken_is_found_or_lost_and_never_waited_for() {
-    alone("a_status_that_somebody_else_has_taken_is_found_or_lost_and_never_waited_for", module_path!(), || {
-        let thief = std::thread::spawn(|| {
-            loop {
-                // SAFETY: no status is asked for.
-                #[expect(unsafe_code, reason = "what a careless host does")]
-                let taken = unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) };
-                if taken == -1 {
-                    std::thread::yield_now();
-                }
-            }
-        });
-        for options in ways() {
-            let mut rig = Rig::new(options);
-            let (mut found, mut lost, mut ours) = (0, 0, 0);
-            for _ in 0..60 {
-                let token = rig.start(0, sh("exit 6"));
-                let answer = loop {
-                    rig.wait_for(Notice::Exit(token.with(What::Exit)));
-                    match rig.linux.collect(token, Keep::No) {
-                        Collected::NotYet => {}
-                        answer => break answer,
+    alone(
+        "a_status_that_somebody_else_has_taken_is_found_or_lost_and_never_waited_for",
+        module_path!(),
+        || {
+            let thief = std::thread::spawn(|| {
+                loop {
+                    // SAFETY: no status is asked for.
+                    #[expect(unsafe_code, reason = "what a careless host does")]
+                    let taken = unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) };
+                    if taken == -1 {
+                        std::thread::yield_now();
                     }
-                };
-                match answer {
-                    Collected::Ended(ExitInfo { exit, usage }) => {
-                        assert_eq!(exit.code, Some(6));
-                        assert_eq!(usage.is_some(), exit.source == StatusSource::Waitid);
-                        if usage.is_some() { ours += 1 } else { found += 1 }
-                    }
-                    Collected::Lost => lost += 1,
-                    Collected::NotYet => unreachable!("asked until it was told"),
                 }
-                assert_eq!(rig.linux.probe(token), Probe::Empty);
-                rig.close(token);
+            });
+            for options in ways() {
+                let mut rig = Rig::new(options);
+                let (mut found, mut lost, mut ours) = (0, 0, 0);
+                for _ in 0..60 {
+                    let token = rig.start(0, sh("exit 6"));
+                    let answer = loop {
+                        rig.wait_for(Notice::Exit(token.with(What::Exit)));
+                        match rig.linux.collect(token, Keep::No) {
+                            Collected::NotYet => {}
+                            answer => break answer,
+                        }
+                    };
+                    match answer {
+                        Collected::Ended(ExitInfo { exit, usage }) => {
+                            assert_eq!(exit.code, Some(6));
+                            assert_eq!(usage.is_some(), exit.source == StatusSource::Waitid);
+                            if usage.is_some() {
+                                ours += 1
+                            } else {
+                                found += 1
+                            }
+                        }
+                        Collected::Lost => lost += 1,
+                        Collected::NotYet => unreachable!("asked until it was told"),
+                    }
+                    assert_eq!(rig.linux.probe(token), Probe::Empty);
+                    rig.close(token);
+                }
+                assert_eq!(found + lost + ours, 60);
+                assert!(
+                    !rig.linux.caps().exit_info || lost == 0,
+                    "found {found}, lost {lost}, ours {ours}"
+                );
             }
-            assert_eq!(found + lost + ours, 60);
-            assert!(!rig.linux.caps().exit_info || lost == 0, "found {found}, lost {lost}, ours {ours}");
-        }
-        assert!(!thief.is_finished());
-    });
+            assert!(!thief.is_finished());
+        },
+    );
 }
 
 #[test]
 fn a_host_that_ignores_sigchld_gets_its_exits() {
-    alone("a_host_that_ignores_sigchld_gets_its_exits", module_path!(), || {
-        for options in ways() {
-            let mut rig = Rig::new(options);
-            // After the handler was installed: behind the loop's back.
-            // SAFETY: the kernel reaps from now on.
-            #[expect(unsafe_code, reason = "what a careless host does")]
-            unsafe {
-                libc::signal(libc::SIGCHLD, libc::SIG_IGN)
-            };
-            let token = rig.start(0, sh("exit 4"));
-            rig.wait_for(Notice::Exit(token.with(What::Exit)));
-            match rig.linux.collect(token, Keep::No) {
-                Collected::Ended(info) => assert_eq!(info.exit, Exit::with_code(4, StatusSource::PidfdInfo)),
-                Collected::Lost => assert!(!rig.linux.caps().exit_info),
-                Collected::NotYet => panic!("it has ended"),
+    alone(
+        "a_host_that_ignores_sigchld_gets_its_exits",
+        module_path!(),
+        || {
+            for options in ways() {
+                let mut rig = Rig::new(options);
+                // After the handler was installed: behind the loop's back.
+                // SAFETY: the kernel reaps from now on.
+                #[expect(unsafe_code, reason = "what a careless host does")]
+                unsafe {
+                    libc::signal(libc::SIGCHLD, libc::SIG_IGN)
+                };
+                let token = rig.start(0, sh("exit 4"));
+                rig.wait_for(Notice::Exit(token.with(What::Exit)));
+                match rig.linux.collect(token, Keep::No) {
+                    Collected::Ended(info) => {
+                        assert_eq!(info.exit, Exit::with_code(4, StatusSource::PidfdInfo))
+                    }
+                    Collected::Lost => assert!(!rig.linux.caps().exit_info),
+                    Collected::NotYet => panic!("it has ended"),
+                }
+                rig.close(token);
             }
-            rig.close(token);
-        }
-    });
+        },
+    );
 }
 
 #[test]
 fn five_hundred_exits_at_once_are_all_seen_by_sigchld() {
-    let options = LinuxOptions { exit_source: ExitSourceChoice::Sigchld, ..LinuxOptions::default() };
+    let options = LinuxOptions {
+        exit_source: ExitSourceChoice::Sigchld,
+        ..LinuxOptions::default()
+    };
     let mut rig = Rig::new(options);
-    let quiet = || Plan { stdin: StdinPlan::Feed, stdout: OutputPlan::Null, stderr: OutputPlan::Null, ..plan(&["cat"]) };
+    let quiet = || Plan {
+        stdin: StdinPlan::Feed,
+        stdout: OutputPlan::Null,
+        stderr: OutputPlan::Null,
+        ..plan(&["cat"])
+    };
     let tokens: Vec<Token> = (0..500).map(|slot| rig.start(slot, quiet())).collect();
     for token in &tokens {
         rig.linux.close(token.with(What::Stdin));
@@ -219,10 +303,19 @@ fn five_hundred_exits_at_once_are_all_seen_by_sigchld() {
     let mut left: Vec<Token> = tokens.clone();
     while !left.is_empty() {
         let asked = rig.wait();
-        assert!(asked.iter().filter(|n| matches!(n, Notice::Exit(_))).count() <= limits::SWEEP_CHILDREN);
+        assert!(
+            asked
+                .iter()
+                .filter(|n| matches!(n, Notice::Exit(_)))
+                .count()
+                <= limits::SWEEP_CHILDREN
+        );
         for notice in asked {
             if let Notice::Exit(token) = notice {
-                assert!(matches!(rig.linux.collect(token, Keep::No), Collected::Ended(_)));
+                assert!(matches!(
+                    rig.linux.collect(token, Keep::No),
+                    Collected::Ended(_)
+                ));
                 left.retain(|t| t.with(What::Exit) != token);
             }
         }
@@ -234,23 +327,32 @@ fn five_hundred_exits_at_once_are_all_seen_by_sigchld() {
 fn children_of_others_are_left_alone() {
     for options in ways() {
         let mut rig = Rig::new(options);
-        let mut other = Command::new("sh").args(["-c", "exit 8"]).spawn().expect("sh");
+        let mut other = Command::new("sh")
+            .args(["-c", "exit 8"])
+            .spawn()
+            .expect("sh");
         let token = rig.start(0, plan(&["true"]));
         rig.exit(token, Keep::No);
         rig.close(token);
-        assert_eq!(other.wait().expect("still ours to wait for").code(), Some(8));
+        assert_eq!(
+            other.wait().expect("still ours to wait for").code(),
+            Some(8)
+        );
     }
 }
 
 #[test]
 fn what_exits_are_learnt_by_is_told() {
-    let rig = Rig::new(LinuxOptions { exit_source: ExitSourceChoice::Sigchld, ..LinuxOptions::default() });
+    let rig = Rig::new(LinuxOptions {
+        exit_source: ExitSourceChoice::Sigchld,
+        ..LinuxOptions::default()
+    });
     assert_eq!(rig.linux.caps().exit, ExitSource::Sigchld);
     assert!(rig.linux.caps().exit_why.contains("once a second"));
 }
 
-/// In a copy of this process: traces `pid`, says `t` (or `n` if it may not), reaps it at the first byte from `go` as a tracer does,
-/// and ends.
+/// In a copy of this process: traces `pid`, says `t` (or `n` if it may not), reaps it at the first
+/// byte from `go` as a tracer does, and ends.
 #[expect(unsafe_code, reason = "a debugger")]
 fn trace(pid: u32, say: &OwnedFd, go: &OwnedFd) -> i32 {
     let pid = i32::try_from(pid).expect("a pid");
@@ -271,41 +373,70 @@ fn trace(pid: u32, say: &OwnedFd, go: &OwnedFd) -> i32 {
 
 #[test]
 fn a_tracer_keeps_the_exit_back_and_nothing_spins() {
-    alone("a_tracer_keeps_the_exit_back_and_nothing_spins", module_path!(), || {
-        for options in ways() {
-            let mut rig = Rig::new(options);
-            let token = rig.start(0, Plan { stdin: StdinPlan::Feed, ..sh("read x; exit 3") });
-            assert!(matches!(rig.outcome(token), SpawnOutcome::Started));
-            let (said, say) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("pipe");
-            let (go, goes) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("pipe");
-            let tracer = trace(rig.pid(token), &say, &go);
-            let mut answer = [0];
-            assert_eq!(rustix::io::read(&said, &mut answer), Ok(1));
-            if &answer != b"t" {
-                assert!(!rustix::process::geteuid().is_root(), "root may trace its children");
-                rig.end(token);
-                return;
-            }
-            rig.linux.write(token.with(What::Stdin), b"\n");
-            rig.rest(token, Stream::Stdout);
-            let pid = rig.pid(token);
-            let proc = procfs::Proc::open().expect("/proc");
-            eventually("it has ended", || proc.stat(pid).is_ok_and(|stat| !stat.is_alive()));
-            let (mut waits, mut notices) = (0, 0);
-            let end = rig.linux.now().after(Ns::from_millis(300));
-            while rig.linux.now() < end {
-                rig.linux.wait(Until::At(end), &mut rig.notices).expect("wait");
-                waits += 1;
-                if rig.notices.as_slice().contains(&Notice::Exit(token.with(What::Exit))) {
-                    notices += 1;
-                    assert_eq!(rig.linux.collect(token, Keep::No), Collected::NotYet);
+    alone(
+        "a_tracer_keeps_the_exit_back_and_nothing_spins",
+        module_path!(),
+        || {
+            for options in ways() {
+                let mut rig = Rig::new(options);
+                let token = rig.start(
+                    0,
+                    Plan {
+                        stdin: StdinPlan::Feed,
+                        ..sh("read x; exit 3")
+                    },
+                );
+                assert!(matches!(rig.outcome(token), SpawnOutcome::Started));
+                let (said, say) =
+                    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("pipe");
+                let (go, goes) =
+                    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("pipe");
+                let tracer = trace(rig.pid(token), &say, &go);
+                let mut answer = [0];
+                assert_eq!(rustix::io::read(&said, &mut answer), Ok(1));
+                if &answer != b"t" {
+                    assert!(
+                        !rustix::process::geteuid().is_root(),
+                        "root may trace its children"
+                    );
+                    rig.end(token);
+                    return;
                 }
+                rig.linux.write(token.with(What::Stdin), b"\n");
+                rig.rest(token, Stream::Stdout);
+                let pid = rig.pid(token);
+                let proc = procfs::Proc::open().expect("/proc");
+                eventually("it has ended", || {
+                    proc.stat(pid).is_ok_and(|stat| !stat.is_alive())
+                });
+                let (mut waits, mut notices) = (0, 0);
+                let end = rig.linux.now().after(Ns::from_millis(300));
+                while rig.linux.now() < end {
+                    rig.linux
+                        .wait(Until::At(end), &mut rig.notices)
+                        .expect("wait");
+                    waits += 1;
+                    if rig
+                        .notices
+                        .as_slice()
+                        .contains(&Notice::Exit(token.with(What::Exit)))
+                    {
+                        notices += 1;
+                        assert_eq!(rig.linux.collect(token, Keep::No), Collected::NotYet);
+                    }
+                }
+                assert!(
+                    waits < 10 && notices < 5,
+                    "{waits} waits, {notices} notices"
+                );
+                rustix::io::write(&goes, b"x").expect("write");
+                assert_eq!(
+                    rig.exit(token, Keep::No).exit,
+                    Exit::with_code(3, StatusSource::Waitid)
+                );
+                rig.close(token);
+                bury(tracer.unsigned_abs());
             }
-            assert!(waits < 10 && notices < 5, "{waits} waits, {notices} notices");
-            rustix::io::write(&goes, b"x").expect("write");
-            assert_eq!(rig.exit(token, Keep::No).exit, Exit::with_code(3, StatusSource::Waitid));
-            rig.close(token);
-            bury(tracer.unsigned_abs());
-        }
-    });
+        },
+    );
 }

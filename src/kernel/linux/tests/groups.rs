@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Its leader ends at once; `body` lives on in the group, with the streams closed, until it is signalled.
+/// Its leader ends at once; `body` lives on in the group, with the streams closed, until it is
+/// signalled.
 fn left_behind(rig: &mut Rig, body: &str) -> (Token, u32) {
     let token = rig.start(0, sh(&format!("sh -c '{body}' >/dev/null 2>&1 & echo $!")));
     let member = rig.line(token).parse().expect("a pid");
@@ -20,55 +21,76 @@ fn an_empty_group_is_empty_by_one_question() {
         rig.exit(token, Keep::No);
         assert_eq!(rig.linux.probe(token), Probe::Empty);
         assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::Empty);
-        assert_eq!(rig.linux.signal_leader(token, Signal::KILL), Signalled::Empty);
+        assert_eq!(
+            rig.linux.signal_leader(token, Signal::KILL),
+            Signalled::Empty
+        );
         rig.close(token);
     }
 }
 
 #[test]
 fn survivors_are_reached_after_the_leader_was_reaped() {
-    alone("survivors_are_reached_after_the_leader_was_reaped", module_path!(), || {
-        adopt_orphans();
-        for options in ways() {
-            let mut rig = Rig::new(options);
-            let (token, member) = left_behind(&mut rig, WAIT);
-            rig.exit(token, Keep::No);
-            assert_eq!(rig.linux.probe(token), Probe::Alive);
-            assert!(is_alive(member));
-            assert_eq!(rig.linux.signal(token, Signal::TERM), Signalled::Sent, "{options:?}");
-            bury(member);
-            assert_eq!(rig.linux.probe(token), Probe::Empty);
-            assert_eq!(rig.linux.signal(token, Signal::TERM), Signalled::Empty);
-            rig.close(token);
-        }
-    });
+    alone(
+        "survivors_are_reached_after_the_leader_was_reaped",
+        module_path!(),
+        || {
+            adopt_orphans();
+            for options in ways() {
+                let mut rig = Rig::new(options);
+                let (token, member) = left_behind(&mut rig, WAIT);
+                rig.exit(token, Keep::No);
+                assert_eq!(rig.linux.probe(token), Probe::Alive);
+                assert!(is_alive(member));
+                assert_eq!(
+                    rig.linux.signal(token, Signal::TERM),
+                    Signalled::Sent,
+                    "{options:?}"
+                );
+                bury(member);
+                assert_eq!(rig.linux.probe(token), Probe::Empty);
+                assert_eq!(rig.linux.signal(token, Signal::TERM), Signalled::Empty);
+                rig.close(token);
+            }
+        },
+    );
 }
 
 #[test]
 fn survivors_are_reached_while_the_leader_is_kept() {
-    alone("survivors_are_reached_while_the_leader_is_kept", module_path!(), || {
-        adopt_orphans();
-        for options in ways() {
-            let mut rig = Rig::new(options);
-            let (token, member) = left_behind(&mut rig, WAIT);
-            rig.exit(token, Keep::Zombie);
-            assert_eq!(rig.linux.probe(token), Probe::Cannot);
-            assert_eq!(rig.linux.signal(token, Signal::TERM), Signalled::Sent);
-            bury(member);
-            rig.linux.collect(token, Keep::No);
-            assert_eq!(rig.linux.probe(token), Probe::Empty);
-            rig.close(token);
-        }
-    });
+    alone(
+        "survivors_are_reached_while_the_leader_is_kept",
+        module_path!(),
+        || {
+            adopt_orphans();
+            for options in ways() {
+                let mut rig = Rig::new(options);
+                let (token, member) = left_behind(&mut rig, WAIT);
+                rig.exit(token, Keep::Zombie);
+                assert_eq!(rig.linux.probe(token), Probe::Cannot);
+                assert_eq!(rig.linux.signal(token, Signal::TERM), Signalled::Sent);
+                bury(member);
+                rig.linux.collect(token, Keep::No);
+                assert_eq!(rig.linux.probe(token), Probe::Empty);
+                rig.close(token);
+            }
+        },
+    );
 }
 
 #[test]
 fn the_whole_group_gets_the_signal_and_the_leader_alone_when_it_is_meant() {
     for options in ways() {
         let mut rig = Rig::new(options);
-        let token = rig.start(0, sh("trap 'exit 9' USR1; sleep 60 & echo $!; while :; do sleep 0.01; done"));
+        let token = rig.start(
+            0,
+            sh("trap 'exit 9' USR1; sleep 60 & echo $!; while :; do sleep 0.01; done"),
+        );
         let member: u32 = rig.line(token).parse().expect("a pid");
-        assert_eq!(rig.linux.signal_leader(token, Signal::USR1), Signalled::Sent);
+        assert_eq!(
+            rig.linux.signal_leader(token, Signal::USR1),
+            Signalled::Sent
+        );
         assert_eq!(rig.exit(token, Keep::No).exit.code, Some(9));
         assert!(is_alive(member));
         assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::Sent);
@@ -93,12 +115,17 @@ fn real_time_signals_go_through_every_way() {
 #[test]
 fn a_stolen_zombie_pins_no_number() {
     alone("a_stolen_zombie_pins_no_number", module_path!(), || {
-        let mut rig = Rig::new(LinuxOptions { group_signal: GroupSignal::Off, ..LinuxOptions::default() });
+        let mut rig = Rig::new(LinuxOptions {
+            group_signal: GroupSignal::Off,
+            ..LinuxOptions::default()
+        });
         let (token, member) = left_behind(&mut rig, WAIT);
         rig.exit(token, Keep::Zombie);
         let pid = rig.pid(token);
-        rustix::process::waitpid(pidfd::pid_of(pid), rustix::process::WaitOptions::empty()).expect("stolen");
-        // The number is nobody's any more; the member is still reached, by a name of its own. Without such a name: not at all.
+        rustix::process::waitpid(pidfd::pid_of(pid), rustix::process::WaitOptions::empty())
+            .expect("stolen");
+        // The number is nobody's any more; the member is still reached, by a name of its own.
+        // Without such a name: not at all.
         rig.linux.caps.pidfd_open = false;
         assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::NoWay);
         assert!(is_alive(member));
@@ -112,7 +139,10 @@ fn a_stolen_zombie_pins_no_number() {
 
 #[test]
 fn numbers_that_are_not_ours_are_refused() {
-    let mut rig = Rig::new(LinuxOptions { group_signal: GroupSignal::Off, ..LinuxOptions::default() });
+    let mut rig = Rig::new(LinuxOptions {
+        group_signal: GroupSignal::Off,
+        ..LinuxOptions::default()
+    });
     let token = rig.start(0, plan(&["sleep", "60"]));
     let pid = rig.pid(token);
     let own = pidfd::group_of(0).expect("a group");
@@ -120,8 +150,16 @@ fn numbers_that_are_not_ours_are_refused() {
     for number in [0, 1, own, pidfd::own_session(), u32::MAX] {
         rig.row(token).pid = number;
         // CONT does no harm if it goes through.
-        assert_eq!(rig.linux.signal(token, Signal::CONT), Signalled::NoWay, "{number}");
-        assert_eq!(rig.linux.signal_leader(token, Signal::CONT), Signalled::NoWay, "{number}");
+        assert_eq!(
+            rig.linux.signal(token, Signal::CONT),
+            Signalled::NoWay,
+            "{number}"
+        );
+        assert_eq!(
+            rig.linux.signal_leader(token, Signal::CONT),
+            Signalled::NoWay,
+            "{number}"
+        );
     }
     rig.row(token).pid = pid;
     rig.row(token).pidfd = pidfd;
@@ -130,36 +168,51 @@ fn numbers_that_are_not_ours_are_refused() {
 
 #[test]
 fn without_pidfds_the_number_is_used_while_the_leader_is_ours() {
-    alone("without_pidfds_the_number_is_used_while_the_leader_is_ours", module_path!(), || {
-        adopt_orphans();
-        let mut rig =
-            Rig::new(LinuxOptions { exit_source: ExitSourceChoice::Sigchld, group_signal: GroupSignal::Off, ..LinuxOptions::default() });
-        (rig.linux.caps.pidfd_open, rig.linux.caps.pidfd_signal) = (false, false);
-        let (token, member) = left_behind(&mut rig, WAIT);
-        rig.row(token).pidfd = None;
-        rig.exit(token, Keep::Zombie);
-        assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::Sent);
-        bury(member);
-        assert!(matches!(rig.linux.collect(token, Keep::No), Collected::Ended(_)));
-        assert_eq!(rig.linux.probe(token), Probe::Empty);
-        rig.close(token);
+    alone(
+        "without_pidfds_the_number_is_used_while_the_leader_is_ours",
+        module_path!(),
+        || {
+            adopt_orphans();
+            let mut rig = Rig::new(LinuxOptions {
+                exit_source: ExitSourceChoice::Sigchld,
+                group_signal: GroupSignal::Off,
+                ..LinuxOptions::default()
+            });
+            (rig.linux.caps.pidfd_open, rig.linux.caps.pidfd_signal) = (false, false);
+            let (token, member) = left_behind(&mut rig, WAIT);
+            rig.row(token).pidfd = None;
+            rig.exit(token, Keep::Zombie);
+            assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::Sent);
+            bury(member);
+            assert!(matches!(
+                rig.linux.collect(token, Keep::No),
+                Collected::Ended(_)
+            ));
+            assert_eq!(rig.linux.probe(token), Probe::Empty);
+            rig.close(token);
 
-        let (token, member) = left_behind(&mut rig, WAIT);
-        rig.row(token).pidfd = None;
-        rig.exit(token, Keep::No);
-        assert_eq!(rig.linux.probe(token), Probe::Alive);
-        assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::NoWay, "nothing says whose it is");
-        assert!(is_alive(member));
-        let fd = pidfd::open(member).expect("pidfd");
-        pidfd::send(fd.as_fd(), Some(Signal::KILL), pidfd::To::Process).expect("kill");
-        rig.close(token);
-    });
+            let (token, member) = left_behind(&mut rig, WAIT);
+            rig.row(token).pidfd = None;
+            rig.exit(token, Keep::No);
+            assert_eq!(rig.linux.probe(token), Probe::Alive);
+            assert_eq!(
+                rig.linux.signal(token, Signal::KILL),
+                Signalled::NoWay,
+                "nothing says whose it is"
+            );
+            assert!(is_alive(member));
+            let fd = pidfd::open(member).expect("pidfd");
+            pidfd::send(fd.as_fd(), Some(Signal::KILL), pidfd::To::Process).expect("kill");
+            rig.close(token);
+        },
+    );
 }
 
 #[test]
 fn a_group_of_another_user_denies() {
     if !rustix::process::geteuid().is_root() {
-        // Nobody else's group can be made without being root; the answer is told apart from ESRCH in `by_number` all the same.
+        // Nobody else's group can be made without being root; the answer is told apart from ESRCH
+        // in `by_number` all the same.
         assert!(rustix::process::geteuid().as_raw() > 0);
         return;
     }
@@ -177,13 +230,22 @@ fn a_group_of_another_user_denies() {
             // A process may also signal by its real user: both are somebody else's.
             #[expect(unsafe_code, reason = "becomes somebody else, and root again")]
             // SAFETY: as above; the saved user stays root.
-            let both = |real: u32, effective: u32| assert_eq!(unsafe { libc::setresuid(real, effective, 0) }, 0);
+            let both = |real: u32, effective: u32| {
+                assert_eq!(unsafe { libc::setresuid(real, effective, 0) }, 0)
+            };
             both(65533, 65533);
-            let answers = (rig.linux.signal(token, Signal::KILL), rig.linux.signal_leader(token, Signal::KILL));
+            let answers = (
+                rig.linux.signal(token, Signal::KILL),
+                rig.linux.signal_leader(token, Signal::KILL),
+            );
             let probe = rig.linux.probe(token);
             set(0);
             both(0, 0);
-            assert_eq!(answers, (Signalled::Denied, Signalled::Denied), "{options:?}");
+            assert_eq!(
+                answers,
+                (Signalled::Denied, Signalled::Denied),
+                "{options:?}"
+            );
             assert_eq!(probe, Probe::Alive);
             assert!(is_alive(pid));
             rig.end(token);
@@ -193,29 +255,49 @@ fn a_group_of_another_user_denies() {
 
 #[test]
 fn members_that_a_scan_has_found_are_signalled_by_their_own_names() {
-    alone("members_that_a_scan_has_found_are_signalled_by_their_own_names", module_path!(), || {
-        adopt_orphans();
-        let mut rig = Rig::new(LinuxOptions { group_signal: GroupSignal::Off, ..LinuxOptions::default() });
-        let (token, member) = left_behind(&mut rig, WAIT);
-        rig.exit(token, Keep::No);
-        let mut scan = Scan { id: 1, members: vec![token], budget: 1, ..Scan::default() };
-        while rig.linux.scan(&mut scan) == ScanStep::More {}
-        assert_eq!(rig.row(token).known.len(), 1);
-        // Whoever has the number now is somebody else, by its start time.
-        rig.row(token).known[0].1 += 1;
-        let known = rig.row(token).known.clone();
-        assert!(scan::open_verified(rig.linux.scanner.proc().expect("/proc"), known[0].0, Some(known[0].1)).is_err());
-        // None of those that are known is left: a look of the signal's own finds who is.
-        assert_eq!(rig.linux.signal(token, Signal::STOP), Signalled::Sent);
-        rig.row(token).known[0].1 -= 1;
-        assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::Sent);
-        bury(member);
-        assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::Empty);
-        rig.close(token);
-    });
+    alone(
+        "members_that_a_scan_has_found_are_signalled_by_their_own_names",
+        module_path!(),
+        || {
+            adopt_orphans();
+            let mut rig = Rig::new(LinuxOptions {
+                group_signal: GroupSignal::Off,
+                ..LinuxOptions::default()
+            });
+            let (token, member) = left_behind(&mut rig, WAIT);
+            rig.exit(token, Keep::No);
+            let mut scan = Scan {
+                id: 1,
+                members: vec![token],
+                budget: 1,
+                ..Scan::default()
+            };
+            while rig.linux.scan(&mut scan) == ScanStep::More {}
+            assert_eq!(rig.row(token).known.len(), 1);
+            // Whoever has the number now is somebody else, by its start time.
+            rig.row(token).known[0].1 += 1;
+            let known = rig.row(token).known.clone();
+            assert!(
+                scan::open_verified(
+                    rig.linux.scanner.proc().expect("/proc"),
+                    known[0].0,
+                    Some(known[0].1)
+                )
+                .is_err()
+            );
+            // None of those that are known is left: a look of the signal's own finds who is.
+            assert_eq!(rig.linux.signal(token, Signal::STOP), Signalled::Sent);
+            rig.row(token).known[0].1 -= 1;
+            assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::Sent);
+            bury(member);
+            assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::Empty);
+            rig.close(token);
+        },
+    );
 }
 
-/// A process with this number, which leads a group of its own, has a child in it, and sleeps; `None` where that is not permitted.
+/// A process with this number, which leads a group of its own, has a child in it, and sleeps;
+/// `None` where that is not permitted.
 #[expect(unsafe_code, reason = "chooses a process id")]
 fn stranger(pid: u32) -> Option<u32> {
     let wanted = [i32::try_from(pid).expect("a pid")];
@@ -225,7 +307,13 @@ fn stranger(pid: u32) -> Option<u32> {
     args.set_tid = wanted.as_ptr() as u64;
     args.set_tid_size = 1;
     // SAFETY: as fork(2); the copy makes system calls only, and ends by a signal.
-    let child = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>()) };
+    let child = unsafe {
+        libc::syscall(
+            libc::SYS_clone3,
+            &raw const args,
+            size_of::<libc::clone_args>(),
+        )
+    };
     if child == 0 {
         // Whoever reads this process's output is not to wait for it.
         // SAFETY: the copy uses none of its descriptors.
@@ -245,36 +333,68 @@ fn stranger(pid: u32) -> Option<u32> {
 /// cases: 26.
 #[test]
 fn a_stranger_with_the_leaders_number_gets_nothing() {
-    alone("a_stranger_with_the_leaders_number_gets_nothing", module_path!(), || {
-        for options in ways() {
-            let mut rig = Rig::new(options);
-            let token = rig.start(0, plan(&["true"]));
-            rig.exit(token, Keep::No);
-            let pid = rig.pid(token);
-            let Some(child) = stranger(pid) else {
-                assert!(!rustix::process::geteuid().is_root(), "root may choose numbers");
-                return;
-            };
-            assert_eq!(child, pid);
-            let children = format!("/proc/{pid}/task/{pid}/children");
-            let members = || std::fs::read_to_string(&children).unwrap_or_default();
-            eventually("it leads a group of its own, with a member", || pidfd::group_of(pid) == Some(pid) && !members().is_empty());
-            let member: u32 = members().trim().parse().expect("a pid");
-            let is_certain = rig.linux.caps().group_signal;
-            assert_eq!(rig.linux.probe(token), if is_certain { Probe::Empty } else { Probe::Alive });
-            for _ in 0..2 {
-                let answer = rig.linux.signal(token, Signal::KILL);
-                assert_eq!(answer, if is_certain { Signalled::Empty } else { Signalled::NoWay }, "{options:?}");
-                assert_eq!(rig.linux.signal_leader(token, Signal::KILL), Signalled::Empty);
-                // And once more, with what a scan has found.
-                let mut scan = Scan { id: 1, members: vec![token], budget: 64, ..Scan::default() };
-                while rig.linux.scan(&mut scan) == ScanStep::More {}
-                assert_eq!(scan.found, []);
+    alone(
+        "a_stranger_with_the_leaders_number_gets_nothing",
+        module_path!(),
+        || {
+            for options in ways() {
+                let mut rig = Rig::new(options);
+                let token = rig.start(0, plan(&["true"]));
+                rig.exit(token, Keep::No);
+                let pid = rig.pid(token);
+                let Some(child) = stranger(pid) else {
+                    assert!(
+                        !rustix::process::geteuid().is_root(),
+                        "root may choose numbers"
+                    );
+                    return;
+                };
+                assert_eq!(child, pid);
+                let children = format!("/proc/{pid}/task/{pid}/children");
+                let members = || std::fs::read_to_string(&children).unwrap_or_default();
+                eventually("it leads a group of its own, with a member", || {
+                    pidfd::group_of(pid) == Some(pid) && !members().is_empty()
+                });
+                let member: u32 = members().trim().parse().expect("a pid");
+                let is_certain = rig.linux.caps().group_signal;
+                assert_eq!(
+                    rig.linux.probe(token),
+                    if is_certain {
+                        Probe::Empty
+                    } else {
+                        Probe::Alive
+                    }
+                );
+                for _ in 0..2 {
+                    let answer = rig.linux.signal(token, Signal::KILL);
+                    assert_eq!(
+                        answer,
+                        if is_certain {
+                            Signalled::Empty
+                        } else {
+                            Signalled::NoWay
+                        },
+                        "{options:?}"
+                    );
+                    assert_eq!(
+                        rig.linux.signal_leader(token, Signal::KILL),
+                        Signalled::Empty
+                    );
+                    // And once more, with what a scan has found.
+                    let mut scan = Scan {
+                        id: 1,
+                        members: vec![token],
+                        budget: 64,
+                        ..Scan::default()
+                    };
+                    while rig.linux.scan(&mut scan) == ScanStep::More {}
+                    assert_eq!(scan.found, []);
+                }
+                rig.close(token);
+                assert!(is_alive(pid) && is_alive(member));
+                pidfd::kill(pid, pidfd::To::Group, Signal::KILL).expect("a child of this process");
+                bury(pid);
             }
-            rig.close(token);
-            assert!(is_alive(pid) && is_alive(member));
-            pidfd::kill(pid, pidfd::To::Group, Signal::KILL).expect("a child of this process");
-            bury(pid);
-        }
-    });
+        },
+    );
 }

@@ -47,11 +47,30 @@ fn ways() -> Vec<LinuxOptions> {
     let auto = LinuxOptions::default();
     vec![
         auto,
-        LinuxOptions { group_signal: GroupSignal::Off, ..auto },
-        LinuxOptions { exit_source: ExitSourceChoice::Sigchld, ..auto },
-        LinuxOptions { exit_source: ExitSourceChoice::Sigchld, group_signal: GroupSignal::Off, vfork: true, ..auto },
-        LinuxOptions { backend: BackendChoice::Uring, ..auto },
-        LinuxOptions { backend: BackendChoice::Uring, exit_source: ExitSourceChoice::Sigchld, group_signal: GroupSignal::Off, ..auto },
+        LinuxOptions {
+            group_signal: GroupSignal::Off,
+            ..auto
+        },
+        LinuxOptions {
+            exit_source: ExitSourceChoice::Sigchld,
+            ..auto
+        },
+        LinuxOptions {
+            exit_source: ExitSourceChoice::Sigchld,
+            group_signal: GroupSignal::Off,
+            vfork: true,
+            ..auto
+        },
+        LinuxOptions {
+            backend: BackendChoice::Uring,
+            ..auto
+        },
+        LinuxOptions {
+            backend: BackendChoice::Uring,
+            exit_source: ExitSourceChoice::Sigchld,
+            group_signal: GroupSignal::Off,
+            ..auto
+        },
     ]
 }
 
@@ -73,15 +92,20 @@ impl Rig {
 
     fn start(&mut self, slot: u32, plan: Plan) -> Token {
         let token = self.token(slot);
-        self.linux.spawn(&Arc::new(plan), token).unwrap_or_else(|e| panic!("failed to {e}"));
+        self.linux
+            .spawn(&Arc::new(plan), token)
+            .unwrap_or_else(|e| panic!("failed to {e}"));
         token
     }
 
-    /// Waits until something happens (and not only a signal comes); panics if nothing does for too long.
+    /// Waits until something happens (and not only a signal comes); panics if nothing does for too
+    /// long.
     fn wait(&mut self) -> Vec<Notice> {
         let until = self.linux.now().after(LONG.into());
         loop {
-            self.linux.wait(Until::At(until), &mut self.notices).expect("wait");
+            self.linux
+                .wait(Until::At(until), &mut self.notices)
+                .expect("wait");
             if !self.notices.is_empty() {
                 return self.notices.as_slice().to_vec();
             }
@@ -89,8 +113,8 @@ impl Rig {
         }
     }
 
-    /// Waits until this notice comes, or takes one that came while something else was waited for. Gives all that came until then,
-    /// in their order, itself included; they are not kept.
+    /// Waits until this notice comes, or takes one that came while something else was waited for.
+    /// Gives all that came until then, in their order, itself included; they are not kept.
     fn wait_for(&mut self, notice: Notice) -> Vec<Notice> {
         while !self.kept.contains(&notice) {
             let more = self.wait();
@@ -102,14 +126,18 @@ impl Rig {
     }
 
     fn peek(&mut self) -> Vec<Notice> {
-        self.linux.wait(Until::Peek, &mut self.notices).expect("wait");
+        self.linux
+            .wait(Until::Peek, &mut self.notices)
+            .expect("wait");
         self.notices.as_slice().to_vec()
     }
 
     /// The outcome, waited for.
     fn outcome(&mut self, token: Token) -> SpawnOutcome {
         let until = self.linux.now().after(LONG.into());
-        self.linux.wait(Until::Outcome(token, Some(until)), &mut self.notices).expect("wait");
+        self.linux
+            .wait(Until::Outcome(token, Some(until)), &mut self.notices)
+            .expect("wait");
         self.linux.outcome(token)
     }
 
@@ -117,10 +145,19 @@ impl Rig {
     fn read(&mut self, token: Token, stream: Stream) -> (Got, Vec<u8>) {
         let mut batch = Batch::new();
         let spare = self.pool.take(limits::BLOCK);
-        batch.push(ReadOp { stream: token.with(What::Output(stream)), room: None, spare, got: Got::Unasked });
+        batch.push(ReadOp {
+            stream: token.with(What::Output(stream)),
+            room: None,
+            spare,
+            got: Got::Unasked,
+        });
         self.linux.read(&mut batch);
         let op = batch.pop().expect("the one that was put in");
-        let bytes = if let Got::Data { n, .. } = op.got { op.spare.bytes()[..n].to_vec() } else { Vec::new() };
+        let bytes = if let Got::Data { n, .. } = op.got {
+            op.spare.bytes()[..n].to_vec()
+        } else {
+            Vec::new()
+        };
         self.pool.put(op.spare);
         (op.got, bytes)
     }
@@ -150,13 +187,16 @@ impl Rig {
             all.extend(bytes);
             match last {
                 Got::End => return all,
-                Got::Empty => drop(self.wait_for(Notice::Readable(token.with(What::Output(stream))))),
+                Got::Empty => {
+                    drop(self.wait_for(Notice::Readable(token.with(What::Output(stream)))))
+                }
                 other => panic!("{other:?}"),
             }
         }
     }
 
-    /// A read that was not hot has left nothing, or what came since: either way the next one says so.
+    /// A read that was not hot has left nothing, or what came since: either way the next one says
+    /// so.
     fn read_more(&mut self, token: Token, stream: Stream, all: &mut Vec<u8>) -> bool {
         match self.read(token, stream) {
             (Got::Data { .. }, bytes) => {
@@ -188,7 +228,9 @@ impl Rig {
             all.extend(bytes);
             match got {
                 Got::Data { .. } => {}
-                Got::Empty => drop(self.wait_for(Notice::Readable(token.with(What::Output(Stream::Stdout))))),
+                Got::Empty => {
+                    drop(self.wait_for(Notice::Readable(token.with(What::Output(Stream::Stdout)))))
+                }
                 other => panic!("{other:?} after {all:?}"),
             }
         }
@@ -225,7 +267,11 @@ fn descriptors() -> Vec<String> {
         .flatten()
         .filter_map(|entry| {
             let to = std::fs::read_link(entry.path()).ok()?;
-            Some(format!("{} -> {}", entry.file_name().display(), to.display()))
+            Some(format!(
+                "{} -> {}",
+                entry.file_name().display(),
+                to.display()
+            ))
         })
         .filter(|line| !line.contains("/proc/"))
         .collect();
@@ -236,24 +282,33 @@ fn descriptors() -> Vec<String> {
 /// This process has no child, running or dead.
 fn has_no_child() -> bool {
     let options = rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOHANG;
-    matches!(rustix::process::waitid(rustix::process::WaitId::All, options), Err(rustix::io::Errno::CHILD))
+    matches!(
+        rustix::process::waitid(rustix::process::WaitId::All, options),
+        Err(rustix::io::Errno::CHILD)
+    )
 }
 
-/// Orphans come to this process, so that no zombie lies about for as long as somebody else likes. For [`alone`] only.
+/// Orphans come to this process, so that no zombie lies about for as long as somebody else likes.
+/// For [`alone`] only.
 fn adopt_orphans() {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).expect("subreaper");
 }
 
 /// Waits for an adopted orphan's end, and reaps it.
 fn bury(pid: u32) {
-    rustix::process::waitpid(pidfd::pid_of(pid), rustix::process::WaitOptions::empty()).expect("adopted");
+    rustix::process::waitpid(pidfd::pid_of(pid), rustix::process::WaitOptions::empty())
+        .expect("adopted");
 }
 
 /// Becomes somebody else, or root again: effective group and user. For [`alone`] only.
 #[expect(unsafe_code, reason = "changes who this process is")]
 fn become_user(id: u32) {
     // Root first when it comes back, last when it goes.
-    for step in if id == 0 { [libc::seteuid, libc::setegid] } else { [libc::setegid, libc::seteuid] } {
+    for step in if id == 0 {
+        [libc::seteuid, libc::setegid]
+    } else {
+        [libc::setegid, libc::seteuid]
+    } {
         // SAFETY: no memory is involved.
         assert_eq!(unsafe { step(id) }, 0);
     }
@@ -261,7 +316,10 @@ fn become_user(id: u32) {
 
 /// A process is there and not dead.
 fn is_alive(pid: u32) -> bool {
-    procfs::Proc::open().expect("/proc").stat(pid).is_ok_and(|stat| stat.is_alive())
+    procfs::Proc::open()
+        .expect("/proc")
+        .stat(pid)
+        .is_ok_and(|stat| stat.is_alive())
 }
 
 /// Looks again and again, for a good while.

@@ -1,25 +1,58 @@
-//! Kernels and sandboxes that refuse what this one has: a filter that answers some calls with an errno.
+//! Kernels and sandboxes that refuse what this one has: a filter that answers some calls with an
+//! errno.
 
 use super::*;
 use crate::words::{Exit, StatusSource};
 
-/// From now on these calls fail with this errno, in this process and its children. For [`alone`] only.
+/// From now on these calls fail with this errno, in this process and its children. For [`alone`]
+/// only.
 #[expect(unsafe_code, reason = "installs a filter")]
 pub(super) fn refuse(calls: &[libc::c_long], errno: i32) {
-    let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let statement = |code: u32, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: 0,
+        k,
+    };
     // The number of the call is the first word of what a filter sees.
     let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0)];
     for call in calls {
         let code = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-        program.push(libc::sock_filter { code, jt: 0, jf: 1, k: u32::try_from(*call).expect("a small number") });
-        program.push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | errno.unsigned_abs()));
+        program.push(libc::sock_filter {
+            code,
+            jt: 0,
+            jf: 1,
+            k: u32::try_from(*call).expect("a small number"),
+        });
+        program.push(statement(
+            libc::BPF_RET | libc::BPF_K,
+            libc::SECCOMP_RET_ERRNO | errno.unsigned_abs(),
+        ));
     }
-    program.push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW));
-    let program = libc::sock_fprog { len: u16::try_from(program.len()).expect("short"), filter: program.as_mut_ptr() };
+    program.push(statement(
+        libc::BPF_RET | libc::BPF_K,
+        libc::SECCOMP_RET_ALLOW,
+    ));
+    let program = libc::sock_fprog {
+        len: u16::try_from(program.len()).expect("short"),
+        filter: program.as_mut_ptr(),
+    };
     // SAFETY: no memory is involved.
-    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+    assert_eq!(
+        unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) },
+        0
+    );
     // SAFETY: the program lives until the call has returned.
-    assert_eq!(unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) }, 0);
+    assert_eq!(
+        unsafe {
+            libc::prctl(
+                libc::PR_SET_SECCOMP,
+                libc::SECCOMP_MODE_FILTER,
+                &raw const program,
+            )
+        },
+        0
+    );
 }
 
 /// A child with a member that outlives it: exit, probe, look, signal, end.
@@ -31,7 +64,8 @@ pub(super) fn runs(rig: &mut Rig) -> (Exit, Signalled) {
     let answer = rig.linux.signal(token, Signal::KILL);
     if answer != Signalled::Sent {
         assert!(is_alive(member));
-        pidfd::kill(member, pidfd::To::Process, Signal::KILL).expect("adopted: its number is pinned");
+        pidfd::kill(member, pidfd::To::Process, Signal::KILL)
+            .expect("adopted: its number is pinned");
     }
     bury(member);
     assert_eq!(rig.linux.probe(token), Probe::Empty);
@@ -45,131 +79,226 @@ pub(super) fn three() -> Exit {
 
 #[test]
 fn a_sandbox_without_pidfds_learns_exits_by_sigchld_and_says_why() {
-    alone("a_sandbox_without_pidfds_learns_exits_by_sigchld_and_says_why", module_path!(), || {
-        adopt_orphans();
-        refuse(&[libc::SYS_clone3, libc::SYS_pidfd_open, libc::SYS_pidfd_send_signal], libc::EPERM);
-        let mut rig = Rig::new(LinuxOptions::default());
-        assert_eq!(rig.linux.caps().exit, ExitSource::Sigchld);
-        assert!(rig.linux.caps().exit_why.contains("pidfd_open refused: Operation not permitted (EPERM)"), "{:?}", rig.linux.caps());
-        assert_eq!(runs(&mut rig), (three(), Signalled::NoWay), "there is no way that is certain");
-        let error = Linux::new(LinuxOptions { exit_source: ExitSourceChoice::Pidfd, ..LinuxOptions::default() }).expect_err("insisted on");
-        assert_eq!(error.raw_os_error(), Some(libc::EPERM));
-    });
+    alone(
+        "a_sandbox_without_pidfds_learns_exits_by_sigchld_and_says_why",
+        module_path!(),
+        || {
+            adopt_orphans();
+            refuse(
+                &[
+                    libc::SYS_clone3,
+                    libc::SYS_pidfd_open,
+                    libc::SYS_pidfd_send_signal,
+                ],
+                libc::EPERM,
+            );
+            let mut rig = Rig::new(LinuxOptions::default());
+            assert_eq!(rig.linux.caps().exit, ExitSource::Sigchld);
+            assert!(
+                rig.linux
+                    .caps()
+                    .exit_why
+                    .contains("pidfd_open refused: Operation not permitted (EPERM)"),
+                "{:?}",
+                rig.linux.caps()
+            );
+            assert_eq!(
+                runs(&mut rig),
+                (three(), Signalled::NoWay),
+                "there is no way that is certain"
+            );
+            let error = Linux::new(LinuxOptions {
+                exit_source: ExitSourceChoice::Pidfd,
+                ..LinuxOptions::default()
+            })
+            .expect_err("insisted on");
+            assert_eq!(error.raw_os_error(), Some(libc::EPERM));
+        },
+    );
 }
 
 #[test]
 fn a_pidfd_from_clone_needs_no_pidfd_open() {
-    alone("a_pidfd_from_clone_needs_no_pidfd_open", module_path!(), || {
-        adopt_orphans();
-        for errno in [libc::EPERM, libc::ENOSYS] {
-            refuse(&[libc::SYS_pidfd_open], errno);
-            let mut rig = Rig::new(LinuxOptions::default());
-            let caps = rig.linux.caps().clone();
-            assert_eq!((caps.exit, caps.pidfd_open), (ExitSource::Pidfd, false));
-            let way = if caps.group_signal { Signalled::Sent } else { Signalled::NoWay };
-            assert_eq!(runs(&mut rig), (three(), way));
-            assert!(rig.linux.sigchld.is_none());
-        }
-    });
+    alone(
+        "a_pidfd_from_clone_needs_no_pidfd_open",
+        module_path!(),
+        || {
+            adopt_orphans();
+            for errno in [libc::EPERM, libc::ENOSYS] {
+                refuse(&[libc::SYS_pidfd_open], errno);
+                let mut rig = Rig::new(LinuxOptions::default());
+                let caps = rig.linux.caps().clone();
+                assert_eq!((caps.exit, caps.pidfd_open), (ExitSource::Pidfd, false));
+                let way = if caps.group_signal {
+                    Signalled::Sent
+                } else {
+                    Signalled::NoWay
+                };
+                assert_eq!(runs(&mut rig), (three(), way));
+                assert!(rig.linux.sigchld.is_none());
+            }
+        },
+    );
 }
 
 #[test]
 fn without_pidfd_send_signal_numbers_that_are_pinned_are_used() {
-    alone("without_pidfd_send_signal_numbers_that_are_pinned_are_used", module_path!(), || {
-        adopt_orphans();
-        refuse(&[libc::SYS_pidfd_send_signal], libc::ENOSYS);
-        let mut rig = Rig::new(LinuxOptions::default());
-        let caps = rig.linux.caps().clone();
-        assert_eq!((caps.exit, caps.pidfd_signal, caps.group_signal), (ExitSource::Pidfd, false, false));
-        let token = rig.start(0, plan(&["sleep", "60"]));
-        assert!(matches!(rig.outcome(token), SpawnOutcome::Started));
-        assert_eq!(rig.linux.signal_leader(token, Signal::STOP), Signalled::Sent);
-        assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::Sent);
-        assert_eq!(rig.exit(token, Keep::No).exit.signal, Some(Signal::KILL));
-        rig.close(token);
-        assert_eq!(runs(&mut rig), (three(), Signalled::NoWay));
-    });
+    alone(
+        "without_pidfd_send_signal_numbers_that_are_pinned_are_used",
+        module_path!(),
+        || {
+            adopt_orphans();
+            refuse(&[libc::SYS_pidfd_send_signal], libc::ENOSYS);
+            let mut rig = Rig::new(LinuxOptions::default());
+            let caps = rig.linux.caps().clone();
+            assert_eq!(
+                (caps.exit, caps.pidfd_signal, caps.group_signal),
+                (ExitSource::Pidfd, false, false)
+            );
+            let token = rig.start(0, plan(&["sleep", "60"]));
+            assert!(matches!(rig.outcome(token), SpawnOutcome::Started));
+            assert_eq!(
+                rig.linux.signal_leader(token, Signal::STOP),
+                Signalled::Sent
+            );
+            assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::Sent);
+            assert_eq!(rig.exit(token, Keep::No).exit.signal, Some(Signal::KILL));
+            rig.close(token);
+            assert_eq!(runs(&mut rig), (three(), Signalled::NoWay));
+        },
+    );
 }
 
 #[test]
 fn without_clone3_children_are_started_and_watched_all_the_same() {
-    alone("without_clone3_children_are_started_and_watched_all_the_same", module_path!(), || {
-        adopt_orphans();
-        refuse(&[libc::SYS_clone3, libc::SYS_close_range], libc::ENOSYS);
-        let mut rig = Rig::new(LinuxOptions::default());
-        let caps = rig.linux.caps().clone();
-        assert_eq!((caps.exit, caps.clone3, caps.close_range), (ExitSource::Pidfd, false, false));
-        assert!(caps.exit_why.contains("clone3 refused"), "{}", caps.exit_why);
-        assert_eq!(runs(&mut rig), (three(), Signalled::Sent));
-    });
+    alone(
+        "without_clone3_children_are_started_and_watched_all_the_same",
+        module_path!(),
+        || {
+            adopt_orphans();
+            refuse(&[libc::SYS_clone3, libc::SYS_close_range], libc::ENOSYS);
+            let mut rig = Rig::new(LinuxOptions::default());
+            let caps = rig.linux.caps().clone();
+            assert_eq!(
+                (caps.exit, caps.clone3, caps.close_range),
+                (ExitSource::Pidfd, false, false)
+            );
+            assert!(
+                caps.exit_why.contains("clone3 refused"),
+                "{}",
+                caps.exit_why
+            );
+            assert_eq!(runs(&mut rig), (three(), Signalled::Sent));
+        },
+    );
 }
 
 #[test]
 fn a_child_without_a_pidfd_is_asked_by_number() {
-    alone("a_child_without_a_pidfd_is_asked_by_number", module_path!(), || {
-        let mut rig = Rig::new(LinuxOptions::default());
-        let token = rig.start(0, sh("exit 3"));
-        rig.wait_for(Notice::Exit(token.with(What::Exit)));
-        rig.row(token).pidfd = None;
-        assert!(matches!(rig.linux.collect(token, Keep::No), Collected::Ended(info) if info.exit == three()));
-        rig.close(token);
-    });
+    alone(
+        "a_child_without_a_pidfd_is_asked_by_number",
+        module_path!(),
+        || {
+            let mut rig = Rig::new(LinuxOptions::default());
+            let token = rig.start(0, sh("exit 3"));
+            rig.wait_for(Notice::Exit(token.with(What::Exit)));
+            rig.row(token).pidfd = None;
+            assert!(
+                matches!(rig.linux.collect(token, Keep::No), Collected::Ended(info) if info.exit == three())
+            );
+            rig.close(token);
+        },
+    );
 }
 
 #[test]
 fn a_loop_that_cannot_be_built_leaves_nothing() {
-    alone("a_loop_that_cannot_be_built_leaves_nothing", module_path!(), || {
-        let options = LinuxOptions { fold_deadline: true, exit_source: ExitSourceChoice::Sigchld, ..LinuxOptions::default() };
-        drop(Linux::new(options).expect("a kernel"));
-        let before = descriptors();
-        let low = rustix::process::Rlimit { current: Some(64), ..rustix::process::getrlimit(rustix::process::Resource::Nofile) };
-        rustix::process::setrlimit(rustix::process::Resource::Nofile, low).expect("a lower limit");
-        let mut taken = Vec::new();
-        while let Ok(fd) = rustix::io::dup(rustix::stdio::stderr()) {
-            taken.push(fd);
-        }
-        let mut failures = 0;
-        while let Err(e) = Linux::new(options) {
-            assert_eq!(e.raw_os_error(), Some(libc::EMFILE), "{e}");
-            failures += 1;
-            drop(taken.pop().expect("it works with all of them"));
-        }
-        // The set, its waker, its timer, and the signal's pipe.
-        assert!(failures >= 5, "{failures}");
-        drop(taken);
-        assert_eq!(descriptors(), before);
-    });
+    alone(
+        "a_loop_that_cannot_be_built_leaves_nothing",
+        module_path!(),
+        || {
+            let options = LinuxOptions {
+                fold_deadline: true,
+                exit_source: ExitSourceChoice::Sigchld,
+                ..LinuxOptions::default()
+            };
+            drop(Linux::new(options).expect("a kernel"));
+            let before = descriptors();
+            let low = rustix::process::Rlimit {
+                current: Some(64),
+                ..rustix::process::getrlimit(rustix::process::Resource::Nofile)
+            };
+            rustix::process::setrlimit(rustix::process::Resource::Nofile, low)
+                .expect("a lower limit");
+            let mut taken = Vec::new();
+            while let Ok(fd) = rustix::io::dup(rustix::stdio::stderr()) {
+                taken.push(fd);
+            }
+            let mut failures = 0;
+            while let Err(e) = Linux::new(options) {
+                assert_eq!(e.raw_os_error(), Some(libc::EMFILE), "{e}");
+                failures += 1;
+                drop(taken.pop().expect("it works with all of them"));
+            }
+            // The set, its waker, its timer, and the signal's pipe.
+            assert!(failures >= 5, "{failures}");
+            drop(taken);
+            assert_eq!(descriptors(), before);
+        },
+    );
 }
 
 #[test]
 fn a_proc_that_hides_others_makes_no_list_complete() {
     if !rustix::process::geteuid().is_root() {
-        // A /proc of one's own takes root. What is there is still read, and is either whole or says that it is not.
+        // A /proc of one's own takes root. What is there is still read, and is either whole or says
+        // that it is not.
         assert!(procfs::Proc::open().is_ok());
         return;
     }
-    alone("a_proc_that_hides_others_makes_no_list_complete", module_path!(), || {
-        #[expect(unsafe_code, reason = "a /proc of this process's own")]
-        // SAFETY: no memory is involved.
-        let own_mounts = || unsafe { libc::unshare(libc::CLONE_NEWNS) };
-        #[expect(unsafe_code, reason = "a /proc of this process's own")]
-        // SAFETY: all strings are constants.
-        let mount = |from: &std::ffi::CStr, kind: &std::ffi::CStr, flags: u64, data: &std::ffi::CStr| unsafe {
-            libc::mount(from.as_ptr(), c"/proc".as_ptr(), kind.as_ptr(), flags, data.as_ptr().cast())
-        };
-        // In a container that root may not do even this in, there is nothing to be seen.
-        if own_mounts() != 0 || mount(c"none", c"", libc::MS_PRIVATE | libc::MS_REC, c"") != 0 {
-            eprintln!("not permitted here");
-        }
-        for (hidepid, hides) in [(c"hidepid=0", false), (c"hidepid=1", true), (c"hidepid=2", true)] {
-            if mount(c"proc", c"proc", 0, hidepid) != 0 {
-                return;
+    alone(
+        "a_proc_that_hides_others_makes_no_list_complete",
+        module_path!(),
+        || {
+            #[expect(unsafe_code, reason = "a /proc of this process's own")]
+            // SAFETY: no memory is involved.
+            let own_mounts = || unsafe { libc::unshare(libc::CLONE_NEWNS) };
+            #[expect(unsafe_code, reason = "a /proc of this process's own")]
+            // SAFETY: all strings are constants.
+            let mount = |from: &std::ffi::CStr,
+                         kind: &std::ffi::CStr,
+                         flags: u64,
+                         data: &std::ffi::CStr| unsafe {
+                libc::mount(
+                    from.as_ptr(),
+                    c"/proc".as_ptr(),
+                    kind.as_ptr(),
+                    flags,
+                    data.as_ptr().cast(),
+                )
+            };
+            // In a container that root may not do even this in, there is nothing to be seen.
+            if own_mounts() != 0 || mount(c"none", c"", libc::MS_PRIVATE | libc::MS_REC, c"") != 0 {
+                eprintln!("not permitted here");
             }
-            become_user(65534);
-            let seen = procfs::Proc::open().map(|proc| proc.hides());
-            become_user(0);
-            assert_eq!(seen, Ok(hides), "{hidepid:?}");
-            assert_eq!(procfs::Proc::open().map(|proc| proc.hides()), Ok(false), "root sees all");
-        }
-    });
+            for (hidepid, hides) in [
+                (c"hidepid=0", false),
+                (c"hidepid=1", true),
+                (c"hidepid=2", true),
+            ] {
+                if mount(c"proc", c"proc", 0, hidepid) != 0 {
+                    return;
+                }
+                become_user(65534);
+                let seen = procfs::Proc::open().map(|proc| proc.hides());
+                become_user(0);
+                assert_eq!(seen, Ok(hides), "{hidepid:?}");
+                assert_eq!(
+                    procfs::Proc::open().map(|proc| proc.hides()),
+                    Ok(false),
+                    "root sees all"
+                );
+            }
+        },
+    );
 }

@@ -8,13 +8,28 @@ use std::collections::BTreeMap;
 impl Rig {
     /// A whole look: what was found, whether it is complete, and in how many slices.
     fn look(&mut self, id: u64, members: &[Token], holders: &[Token]) -> (Vec<Found>, bool, usize) {
-        let mut scan = Scan { id, members: members.to_vec(), holders: holders.to_vec(), budget: limits::SCAN_BUDGET, ..Scan::default() };
+        let mut scan = Scan {
+            id,
+            members: members.to_vec(),
+            holders: holders.to_vec(),
+            budget: limits::SCAN_BUDGET,
+            ..Scan::default()
+        };
         let mut slices = 1;
         loop {
             match self.linux.scan(&mut scan) {
                 ScanStep::More => slices += 1,
-                ScanStep::Done { members: m, holders: h } => {
-                    return (scan.found, scan.doubtful.is_empty() && (members.is_empty() || m) && (holders.is_empty() || h), slices);
+                ScanStep::Done {
+                    members: m,
+                    holders: h,
+                } => {
+                    return (
+                        scan.found,
+                        scan.doubtful.is_empty()
+                            && (members.is_empty() || m)
+                            && (holders.is_empty() || h),
+                        slices,
+                    );
                 }
             }
         }
@@ -23,7 +38,8 @@ impl Rig {
     fn members(&mut self, token: Token) -> Vec<Member> {
         let (mut found, mut complete, _) = self.look(1, &[token], &[]);
         if found.is_empty() && !complete {
-            // Nobody, though the number is in use: believed when the next look meets no other zombies.
+            // Nobody, though the number is in use: believed when the next look meets no other
+            // zombies.
             (found, complete, _) = self.look(3, &[token], &[]);
         }
         assert!(complete || !rustix::process::geteuid().is_root());
@@ -40,7 +56,9 @@ impl Rig {
         let mut all: BTreeMap<u32, Vec<(Token, Holder)>> = BTreeMap::new();
         for found in self.look(2, &[], tokens).0 {
             match found {
-                Found::Holder(token, holder) => all.entry(holder.pid).or_default().push((token, holder)),
+                Found::Holder(token, holder) => {
+                    all.entry(holder.pid).or_default().push((token, holder))
+                }
                 other @ Found::Member(..) => panic!("{other:?}"),
             }
         }
@@ -53,17 +71,29 @@ fn members_are_found_alive_and_without_their_leader() {
     for options in ways() {
         let mut rig = Rig::new(options);
         let script = "sleep 61 & sleep 62 & sh -c 'exit 0' & setsid sleep 1 & echo $!; read x";
-        let token = rig.start(0, Plan { stdin: StdinPlan::Feed, ..sh(script) });
+        let token = rig.start(
+            0,
+            Plan {
+                stdin: StdinPlan::Feed,
+                ..sh(script)
+            },
+        );
         let escaped: u32 = rig.line(token).parse().expect("a pid");
         let leader = rig.pid(token);
-        assert!(rig.members(token).iter().any(|m| m.who.pid == leader), "a leader that lives is one of them");
+        assert!(
+            rig.members(token).iter().any(|m| m.who.pid == leader),
+            "a leader that lives is one of them"
+        );
         rig.linux.close(token.with(What::Stdin));
         rig.exit(token, Keep::Zombie);
         let mut members = Vec::new();
-        eventually("both have executed their program, and the others are gone", || {
-            members = rig.members(token);
-            members.len() == 2 && members.iter().all(|m| m.who.comm == "sleep")
-        });
+        eventually(
+            "both have executed their program, and the others are gone",
+            || {
+                members = rig.members(token);
+                members.len() == 2 && members.iter().all(|m| m.who.comm == "sleep")
+            },
+        );
         for member in &members {
             assert!(member.who.state.is_ascii_alphabetic());
             assert!(member.who.pid != leader && member.who.pid != escaped);
@@ -90,7 +120,9 @@ fn a_leader_that_ended_and_is_not_collected_is_no_member() {
 #[test]
 fn one_look_serves_all_who_wait_in_slices() {
     let mut rig = Rig::new(LinuxOptions::default());
-    let tokens: Vec<Token> = (0..5).map(|slot| rig.start(slot, sh("sleep 60 & exec sleep 60"))).collect();
+    let tokens: Vec<Token> = (0..5)
+        .map(|slot| rig.start(slot, sh("sleep 60 & exec sleep 60")))
+        .collect();
     let stale = rig.token(9);
     for token in &tokens {
         rig.outcome(*token);
@@ -102,18 +134,31 @@ fn one_look_serves_all_who_wait_in_slices() {
         per_token.clear();
         let (found, ..) = rig.look(1, &wanted, &[]);
         for found in found {
-            let Found::Member(token, _) = found else { panic!("{found:?}") };
+            let Found::Member(token, _) = found else {
+                panic!("{found:?}")
+            };
             *per_token.entry(token.slot().0).or_default() += 1;
         }
         per_token.values().sum::<usize>() == 10
     });
-    assert_eq!(per_token.into_iter().collect::<Vec<_>>(), (0..5).map(|slot| (slot, 2)).collect::<Vec<_>>());
-    let mut scan = Scan { id: 7, members: wanted, budget: 1, ..Scan::default() };
+    assert_eq!(
+        per_token.into_iter().collect::<Vec<_>>(),
+        (0..5).map(|slot| (slot, 2)).collect::<Vec<_>>()
+    );
+    let mut scan = Scan {
+        id: 7,
+        members: wanted,
+        budget: 1,
+        ..Scan::default()
+    };
     let mut slices = 0;
     while rig.linux.scan(&mut scan) == ScanStep::More {
         slices += 1;
     }
-    assert!(slices > 10, "a budget of one process makes many slices, not {slices}");
+    assert!(
+        slices > 10,
+        "a budget of one process makes many slices, not {slices}"
+    );
     tokens.into_iter().for_each(|token| rig.end(token));
 }
 
@@ -123,7 +168,12 @@ fn a_new_look_begins_anew() {
     let token = rig.start(0, sh("sleep 60 & exec sleep 60"));
     rig.outcome(token);
     eventually("both are there", || rig.members(token).len() == 2);
-    let mut scan = Scan { id: 10, members: vec![token], budget: 1, ..Scan::default() };
+    let mut scan = Scan {
+        id: 10,
+        members: vec![token],
+        budget: 1,
+        ..Scan::default()
+    };
     assert_eq!(rig.linux.scan(&mut scan), ScanStep::More);
     assert_eq!(rig.members(token).len(), 2, "another id");
     rig.end(token);
@@ -133,19 +183,36 @@ fn a_new_look_begins_anew() {
 fn holders_are_those_who_can_write() {
     for options in ways() {
         let mut rig = Rig::new(options);
-        // One holds stderr alone, one both; one has only the read end, opened through /proc; the leader is gone.
+        // One holds stderr alone, one both; one has only the read end, opened through /proc; the
+        // leader is gone.
         let script = "sleep 61 >/dev/null & setsid sleep 62 & read x <&- ; echo $$";
         let token = rig.start(0, sh(script));
         rig.exit(token, Keep::No);
-        let path = format!("/proc/self/fd/{}", rig.row(token).readers[1].as_ref().expect("stderr").fd.as_raw_fd());
+        let path = format!(
+            "/proc/self/fd/{}",
+            rig.row(token).readers[1]
+                .as_ref()
+                .expect("stderr")
+                .fd
+                .as_raw_fd()
+        );
         let read_end = std::fs::File::open(&path).expect("the read end once more");
-        let mut reader = std::process::Command::new("sleep").arg("60").stdin(read_end).spawn().expect("sleep");
+        let mut reader = std::process::Command::new("sleep")
+            .arg("60")
+            .stdin(read_end)
+            .spawn()
+            .expect("sleep");
         let other = rig.start(1, plan(&["sleep", "60"]));
         rig.outcome(other);
         let mut holders = BTreeMap::new();
         eventually("both have executed their program", || {
             holders = rig.holders(&[token, other]);
-            holders.values().flatten().filter(|(_, h)| h.comm == "sleep").count() == 2
+            holders
+                .values()
+                .flatten()
+                .filter(|(_, h)| h.comm == "sleep")
+                .count()
+                == 2
         });
         let streams: Vec<Vec<Stream>> = holders
             .values()
@@ -156,7 +223,10 @@ fn holders_are_those_who_can_write() {
             })
             .collect();
         assert_eq!(streams.len(), 2, "{holders:?}");
-        assert!(streams.contains(&vec![Stream::Stderr]) && streams.contains(&vec![Stream::Stdout, Stream::Stderr]));
+        assert!(
+            streams.contains(&vec![Stream::Stderr])
+                && streams.contains(&vec![Stream::Stdout, Stream::Stderr])
+        );
         assert!(!holders.contains_key(&reader.id()) && !holders.contains_key(&std::process::id()));
         for pid in holders.keys() {
             let fd = pidfd::open(*pid).expect("pidfd");
@@ -172,29 +242,50 @@ fn holders_are_those_who_can_write() {
 
 #[test]
 fn a_process_with_many_descriptors_is_looked_at_in_slices() {
-    alone("a_process_with_many_descriptors_is_looked_at_in_slices", module_path!(), || {
-        let mut rig = Rig::new(LinuxOptions::default());
-        let token = rig.start(0, plan(&["sleep", "60"]));
-        rig.outcome(token);
-        // The holder has its pipe end, and a thousand others.
-        let end = std::fs::File::options()
-            .write(true)
-            .open(format!("/proc/self/fd/{}", rig.row(token).readers[0].as_ref().expect("stdout").fd.as_raw_fd()))
-            .expect("a write end");
-        let many: Vec<std::fs::File> = (0..1000).map(|_| std::fs::File::open("/dev/null").expect("open")).collect();
-        let mut plan = plan(&["sleep", "60"]);
-        plan.stdin = StdinPlan::Fd(Arc::new(end.into()));
-        plan.pass = many.into_iter().zip(10..).map(|(file, number)| (Arc::new(file.into()), number)).collect();
-        let holder = rig.start(1, plan);
-        rig.outcome(holder);
-        let pid = rig.pid(holder);
-        assert_eq!(rig.holders(&[token]).keys().copied().collect::<Vec<_>>(), [pid]);
-        // In its group or not: the whole look takes at least as many slices as its descriptors alone.
-        let (.., slices) = rig.look(3, &[], &[token]);
-        assert!(slices > 1000 * 2 / (limits::SCAN_BUDGET * 3), "{slices}");
-        rig.end(holder);
-        rig.end(token);
-    });
+    alone(
+        "a_process_with_many_descriptors_is_looked_at_in_slices",
+        module_path!(),
+        || {
+            let mut rig = Rig::new(LinuxOptions::default());
+            let token = rig.start(0, plan(&["sleep", "60"]));
+            rig.outcome(token);
+            // The holder has its pipe end, and a thousand others.
+            let end = std::fs::File::options()
+                .write(true)
+                .open(format!(
+                    "/proc/self/fd/{}",
+                    rig.row(token).readers[0]
+                        .as_ref()
+                        .expect("stdout")
+                        .fd
+                        .as_raw_fd()
+                ))
+                .expect("a write end");
+            let many: Vec<std::fs::File> = (0..1000)
+                .map(|_| std::fs::File::open("/dev/null").expect("open"))
+                .collect();
+            let mut plan = plan(&["sleep", "60"]);
+            plan.stdin = StdinPlan::Fd(Arc::new(end.into()));
+            plan.pass = many
+                .into_iter()
+                .zip(10..)
+                .map(|(file, number)| (Arc::new(file.into()), number))
+                .collect();
+            let holder = rig.start(1, plan);
+            rig.outcome(holder);
+            let pid = rig.pid(holder);
+            assert_eq!(
+                rig.holders(&[token]).keys().copied().collect::<Vec<_>>(),
+                [pid]
+            );
+            // In its group or not: the whole look takes at least as many slices as its descriptors
+            // alone.
+            let (.., slices) = rig.look(3, &[], &[token]);
+            assert!(slices > 1000 * 2 / (limits::SCAN_BUDGET * 3), "{slices}");
+            rig.end(holder);
+            rig.end(token);
+        },
+    );
 }
 
 #[test]
@@ -203,9 +294,18 @@ fn a_process_whose_main_thread_has_ended_is_alive_and_holds() {
                   threading.Thread(target=time.sleep, args=(60,)).start()\n\
                   print('up', flush=True)\n\
                   ctypes.CDLL(None).syscall(60, 0)\n";
-    if std::process::Command::new("python3").arg("--version").output().is_err() || !cfg!(target_arch = "x86_64") {
-        // The parser's own test covers the line; this one needs a program that ends its main thread alone.
-        assert!(procfs::Stat::parse(b"1 (x) Z 1 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0 2 0 5 ").is_some_and(|stat| stat.is_alive()));
+    if std::process::Command::new("python3")
+        .arg("--version")
+        .output()
+        .is_err()
+        || !cfg!(target_arch = "x86_64")
+    {
+        // The parser's own test covers the line; this one needs a program that ends its main thread
+        // alone.
+        assert!(
+            procfs::Stat::parse(b"1 (x) Z 1 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0 2 0 5 ")
+                .is_some_and(|stat| stat.is_alive())
+        );
         return;
     }
     let mut rig = Rig::new(LinuxOptions::default());
@@ -228,33 +328,58 @@ fn a_process_whose_main_thread_has_ended_is_alive_and_holds() {
 
 #[test]
 fn a_watched_member_is_told_once_when_it_ends() {
-    alone("a_watched_member_is_told_once_when_it_ends", module_path!(), || {
-        adopt_orphans();
-        let mut rig = Rig::new(LinuxOptions::default());
-        assert_eq!(rig.linux.caps().members, MemberWatch::ByPidfd);
-        let token = rig.start(0, sh("sleep 61 & sleep 62 & echo ready"));
-        rig.exit(token, Keep::No);
-        let mut members = Vec::new();
-        eventually("both are asleep", || {
-            members = rig.members(token);
-            members.iter().filter(|m| m.who.comm == "sleep").count() == 2
-        });
-        for (place, member) in (0..).zip(&members) {
-            assert_eq!(rig.linux.watch(member, token.with(What::Member(place))), Ok(()));
-        }
-        let mistaken = Member { start: members[0].start + 1, ..members[0].clone() };
-        assert_eq!(rig.linux.watch(&mistaken, token.with(What::Member(5))), Err(Errno::from_raw(libc::ESRCH)), "another process");
-        rig.linux.close(token.with(What::Member(1)));
-        assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::Sent);
-        rig.wait_for(Notice::MemberGone(token.with(What::Member(0))));
-        members.iter().for_each(|member| bury(member.who.pid));
-        assert_eq!(rig.linux.probe(token), Probe::Empty);
-        assert!(!rig.peek().iter().any(|n| matches!(n, Notice::MemberGone(_))), "once, and not for the one that is watched no more");
-        assert_eq!(rig.linux.watch(&members[0], token.with(What::Member(0))), Err(Errno::from_raw(libc::ESRCH)));
-        rig.linux.caps.pidfd_open = false;
-        assert_eq!(rig.linux.watch(&members[0], token.with(What::Member(0))), Err(Errno::from_raw(libc::ENOSYS)));
-        rig.close(token);
-    });
+    alone(
+        "a_watched_member_is_told_once_when_it_ends",
+        module_path!(),
+        || {
+            adopt_orphans();
+            let mut rig = Rig::new(LinuxOptions::default());
+            assert_eq!(rig.linux.caps().members, MemberWatch::ByPidfd);
+            let token = rig.start(0, sh("sleep 61 & sleep 62 & echo ready"));
+            rig.exit(token, Keep::No);
+            let mut members = Vec::new();
+            eventually("both are asleep", || {
+                members = rig.members(token);
+                members.iter().filter(|m| m.who.comm == "sleep").count() == 2
+            });
+            for (place, member) in (0..).zip(&members) {
+                assert_eq!(
+                    rig.linux.watch(member, token.with(What::Member(place))),
+                    Ok(())
+                );
+            }
+            let mistaken = Member {
+                start: members[0].start + 1,
+                ..members[0].clone()
+            };
+            assert_eq!(
+                rig.linux.watch(&mistaken, token.with(What::Member(5))),
+                Err(Errno::from_raw(libc::ESRCH)),
+                "another process"
+            );
+            rig.linux.close(token.with(What::Member(1)));
+            assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::Sent);
+            rig.wait_for(Notice::MemberGone(token.with(What::Member(0))));
+            members.iter().for_each(|member| bury(member.who.pid));
+            assert_eq!(rig.linux.probe(token), Probe::Empty);
+            assert!(
+                !rig.peek()
+                    .iter()
+                    .any(|n| matches!(n, Notice::MemberGone(_))),
+                "once, and not for the one that is watched no more"
+            );
+            assert_eq!(
+                rig.linux.watch(&members[0], token.with(What::Member(0))),
+                Err(Errno::from_raw(libc::ESRCH))
+            );
+            rig.linux.caps.pidfd_open = false;
+            assert_eq!(
+                rig.linux.watch(&members[0], token.with(What::Member(0))),
+                Err(Errno::from_raw(libc::ENOSYS))
+            );
+            rig.close(token);
+        },
+    );
 }
 
 #[test]
@@ -262,8 +387,19 @@ fn without_proc_nothing_is_found_and_nothing_is_claimed() {
     let mut rig = Rig::new(LinuxOptions::default());
     let token = rig.start(0, plan(&["sleep", "60"]));
     rig.linux.scanner.lose_proc();
-    let mut scan = Scan { id: 1, members: vec![token], budget: 64, ..Scan::default() };
-    assert_eq!(rig.linux.scan(&mut scan), ScanStep::Done { members: false, holders: false });
+    let mut scan = Scan {
+        id: 1,
+        members: vec![token],
+        budget: 64,
+        ..Scan::default()
+    };
+    assert_eq!(
+        rig.linux.scan(&mut scan),
+        ScanStep::Done {
+            members: false,
+            holders: false
+        }
+    );
     assert_eq!(scan.found, []);
     rig.end(token);
 }

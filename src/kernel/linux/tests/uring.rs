@@ -1,4 +1,5 @@
-//! io_uring as the poll set: refused, full, moved from thread to thread, and closed while somebody writes.
+//! io_uring as the poll set: refused, full, moved from thread to thread, and closed while somebody
+//! writes.
 
 use super::refused::{refuse, runs, three};
 use super::*;
@@ -21,7 +22,9 @@ const OPTIONS: LinuxOptions = LinuxOptions {
 
 /// A ring that holds so many answers; nothing, and why, where there is none.
 fn ring(completions: u32) -> Option<Uring> {
-    Uring::new(completions).inspect_err(|refusal| eprintln!("not tried: {refusal}")).ok()
+    Uring::new(completions)
+        .inspect_err(|refusal| eprintln!("not tried: {refusal}"))
+        .ok()
 }
 
 fn rig(completions: u32) -> Option<Rig> {
@@ -40,82 +43,146 @@ fn is_readable(fd: BorrowedFd<'_>) -> bool {
 fn a_ring_that_is_asked_for_is_used_and_told() {
     let Some(_) = ring(8) else { return };
     let rig = Rig::new(OPTIONS);
-    assert_eq!((rig.linux.caps().backend, rig.linux.caps().backend_why.as_str()), (Backend::Uring, "io_uring was asked for"));
-    for (backend, why) in [(BackendChoice::Auto, "epoll is the default"), (BackendChoice::Epoll, "epoll was asked for")] {
+    assert_eq!(
+        (
+            rig.linux.caps().backend,
+            rig.linux.caps().backend_why.as_str()
+        ),
+        (Backend::Uring, "io_uring was asked for")
+    );
+    for (backend, why) in [
+        (BackendChoice::Auto, "epoll is the default"),
+        (BackendChoice::Epoll, "epoll was asked for"),
+    ] {
         let rig = Rig::new(LinuxOptions { backend, ..OPTIONS });
-        assert_eq!((rig.linux.caps().backend, rig.linux.caps().backend_why.as_str()), (Backend::Epoll, why));
+        assert_eq!(
+            (
+                rig.linux.caps().backend,
+                rig.linux.caps().backend_why.as_str()
+            ),
+            (Backend::Epoll, why)
+        );
     }
 }
 
 /// cases: 44.
 #[test]
 fn a_refused_ring_is_epoll_and_the_reason_is_told() {
-    alone("a_refused_ring_is_epoll_and_the_reason_is_told", module_path!(), || {
-        adopt_orphans();
-        for (errno, text) in [(libc::EPERM, "Operation not permitted (EPERM)"), (libc::ENOSYS, "Function not implemented (ENOSYS)")] {
-            refuse(&[libc::SYS_io_uring_setup], errno);
-            let mut rig = Rig::new(OPTIONS);
-            let caps = rig.linux.caps();
-            assert_eq!(caps.backend, Backend::Epoll);
-            assert!(caps.backend_why.starts_with(&format!("io_uring refused: {text}")), "{}", caps.backend_why);
-            assert_eq!(runs(&mut rig).0, three());
-        }
-    });
+    alone(
+        "a_refused_ring_is_epoll_and_the_reason_is_told",
+        module_path!(),
+        || {
+            adopt_orphans();
+            for (errno, text) in [
+                (libc::EPERM, "Operation not permitted (EPERM)"),
+                (libc::ENOSYS, "Function not implemented (ENOSYS)"),
+            ] {
+                refuse(&[libc::SYS_io_uring_setup], errno);
+                let mut rig = Rig::new(OPTIONS);
+                let caps = rig.linux.caps();
+                assert_eq!(caps.backend, Backend::Epoll);
+                assert!(
+                    caps.backend_why
+                        .starts_with(&format!("io_uring refused: {text}")),
+                    "{}",
+                    caps.backend_why
+                );
+                assert_eq!(runs(&mut rig).0, three());
+            }
+        },
+    );
 }
 
 /// cases: 44.
 #[test]
 fn a_ring_refused_to_the_second_loop_leaves_the_first_its_own() {
-    alone("a_ring_refused_to_the_second_loop_leaves_the_first_its_own", module_path!(), || {
-        adopt_orphans();
-        let Some(_) = ring(8) else { return };
-        let mut first = Rig::new(OPTIONS);
-        refuse(&[libc::SYS_io_uring_setup], libc::ENOMEM);
-        let mut second = Rig::new(OPTIONS);
-        assert_eq!((first.linux.caps().backend, second.linux.caps().backend), (Backend::Uring, Backend::Epoll));
-        assert!(second.linux.caps().backend_why.contains("ENOMEM"), "{}", second.linux.caps().backend_why);
-        assert_eq!(runs(&mut first).0, three());
-        assert_eq!(runs(&mut second).0, three());
-    });
+    alone(
+        "a_ring_refused_to_the_second_loop_leaves_the_first_its_own",
+        module_path!(),
+        || {
+            adopt_orphans();
+            let Some(_) = ring(8) else { return };
+            let mut first = Rig::new(OPTIONS);
+            refuse(&[libc::SYS_io_uring_setup], libc::ENOMEM);
+            let mut second = Rig::new(OPTIONS);
+            assert_eq!(
+                (first.linux.caps().backend, second.linux.caps().backend),
+                (Backend::Uring, Backend::Epoll)
+            );
+            assert!(
+                second.linux.caps().backend_why.contains("ENOMEM"),
+                "{}",
+                second.linux.caps().backend_why
+            );
+            assert_eq!(runs(&mut first).0, three());
+            assert_eq!(runs(&mut second).0, three());
+        },
+    );
 }
 
 #[test]
 fn a_ring_that_can_be_made_and_not_entered_is_epoll() {
-    alone("a_ring_that_can_be_made_and_not_entered_is_epoll", module_path!(), || {
-        let Some(_) = ring(8) else { return };
-        refuse(&[libc::SYS_io_uring_enter], libc::EPERM);
-        let before = descriptors();
-        let mut rig = Rig::new(OPTIONS);
-        assert_eq!(rig.linux.caps().backend, Backend::Epoll);
-        assert!(rig.linux.caps().backend_why.starts_with("io_uring is of no use here: "), "{}", rig.linux.caps().backend_why);
-        let token = rig.start(0, sh("echo x; exit 3"));
-        assert_eq!(rig.exit(token, Keep::No).exit, three());
-        rig.close(token);
-        drop(rig);
-        assert_eq!(descriptors(), before);
-    });
+    alone(
+        "a_ring_that_can_be_made_and_not_entered_is_epoll",
+        module_path!(),
+        || {
+            let Some(_) = ring(8) else { return };
+            refuse(&[libc::SYS_io_uring_enter], libc::EPERM);
+            let before = descriptors();
+            let mut rig = Rig::new(OPTIONS);
+            assert_eq!(rig.linux.caps().backend, Backend::Epoll);
+            assert!(
+                rig.linux
+                    .caps()
+                    .backend_why
+                    .starts_with("io_uring is of no use here: "),
+                "{}",
+                rig.linux.caps().backend_why
+            );
+            let token = rig.start(0, sh("echo x; exit 3"));
+            assert_eq!(rig.exit(token, Keep::No).exit, three());
+            rig.close(token);
+            drop(rig);
+            assert_eq!(descriptors(), before);
+        },
+    );
 }
 
 #[test]
 fn a_ring_that_is_refused_later_ends_the_loop_and_loses_no_byte() {
-    alone("a_ring_that_is_refused_later_ends_the_loop_and_loses_no_byte", module_path!(), || {
-        let Some(mut rig) = rig(64) else { return };
-        let token = rig.start(0, sh("echo whole"));
-        rig.exit(token, Keep::Zombie);
-        refuse(&[libc::SYS_io_uring_enter], libc::EPERM);
-        // What is there is read all the same, and once.
-        assert_eq!(rig.read(token, Stream::Stdout), (Got::Data { n: 6, hot: rig.hung_up(token) }, b"whole\n".to_vec()));
-        assert_eq!(rig.read(token, Stream::Stdout).0, Got::End);
-        let until = rig.linux.now().after(LONG.into());
-        let waited = rig.linux.wait(Until::At(until), &mut rig.notices);
-        assert_eq!(waited, Err(WaitError::Failed(Errno::from_raw(libc::EPERM))));
-        rig.close(token);
-    });
+    alone(
+        "a_ring_that_is_refused_later_ends_the_loop_and_loses_no_byte",
+        module_path!(),
+        || {
+            let Some(mut rig) = rig(64) else { return };
+            let token = rig.start(0, sh("echo whole"));
+            rig.exit(token, Keep::Zombie);
+            refuse(&[libc::SYS_io_uring_enter], libc::EPERM);
+            // What is there is read all the same, and once.
+            assert_eq!(
+                rig.read(token, Stream::Stdout),
+                (
+                    Got::Data {
+                        n: 6,
+                        hot: rig.hung_up(token)
+                    },
+                    b"whole\n".to_vec()
+                )
+            );
+            assert_eq!(rig.read(token, Stream::Stdout).0, Got::End);
+            let until = rig.linux.now().after(LONG.into());
+            let waited = rig.linux.wait(Until::At(until), &mut rig.notices);
+            assert_eq!(waited, Err(WaitError::Failed(Errno::from_raw(libc::EPERM))));
+            rig.close(token);
+        },
+    );
 }
 
 impl Rig {
     fn hung_up(&mut self, token: Token) -> bool {
-        self.row(token).readers[Stream::Stdout.index()].as_ref().is_some_and(|reader| reader.hung_up)
+        self.row(token).readers[Stream::Stdout.index()]
+            .as_ref()
+            .is_some_and(|reader| reader.hung_up)
     }
 }
 
@@ -124,27 +191,40 @@ impl Rig {
 fn a_ring_of_four_answers_loses_none_of_twelve_children() {
     let Some(mut rig) = rig(4) else { return };
     for round in 0..20 {
-        let tokens: Vec<Token> =
-            (0..12).map(|slot| rig.start(slot, sh(&format!("seq 1 {}; echo e >&2; exit {slot}", 100 * round)))).collect();
+        let tokens: Vec<Token> = (0..12)
+            .map(|slot| {
+                rig.start(
+                    slot,
+                    sh(&format!("seq 1 {}; echo e >&2; exit {slot}", 100 * round)),
+                )
+            })
+            .collect();
         if round % 2 == 0 {
             // All of them at once.
             for token in &tokens {
                 let pid = rig.pid(*token);
-                eventually("the child ends or waits for its reader", || !is_alive(pid) || round > 10);
+                eventually("the child ends or waits for its reader", || {
+                    !is_alive(pid) || round > 10
+                });
             }
         }
         let mut out: Vec<Vec<u8>> = vec![Vec::new(); 24];
         let (mut open, mut ended) = (vec![true; 24], 0);
         while open.contains(&true) || ended < 12 {
-            // After a wait that said `more` the next one is asked for whatever the descriptor says; else it waits for a notice.
+            // After a wait that said `more` the next one is asked for whatever the descriptor says;
+            // else it waits for a notice.
             for notice in rig.wait() {
                 match notice {
                     Notice::Exit(of) => {
-                        let Collected::Ended(info) = rig.linux.collect(of, Keep::No) else { continue };
+                        let Collected::Ended(info) = rig.linux.collect(of, Keep::No) else {
+                            continue;
+                        };
                         assert_eq!(info.exit.code, Some(of.slot().0 as i32));
                         ended += 1;
                     }
-                    Notice::Outcome(of) => assert!(matches!(rig.linux.outcome(of), SpawnOutcome::Started)),
+                    Notice::Outcome(of) => {
+                        assert!(matches!(rig.linux.outcome(of), SpawnOutcome::Started))
+                    }
                     _ => {}
                 }
             }
@@ -155,7 +235,8 @@ fn a_ring_of_four_answers_loses_none_of_twelve_children() {
                     out[place].extend(bytes);
                     if got == Got::End {
                         open[place] = false;
-                        rig.linux.close(tokens[place / 2].with(What::Output(Stream::ALL[place % 2])));
+                        rig.linux
+                            .close(tokens[place / 2].with(What::Output(Stream::ALL[place % 2])));
                     }
                 }
             }
@@ -163,7 +244,12 @@ fn a_ring_of_four_answers_loses_none_of_twelve_children() {
         let lines: String = (1..=100 * round).map(|n| format!("{n}\n")).collect();
         for (place, bytes) in out.iter().enumerate() {
             assert!(
-                bytes == if place % 2 == 0 { lines.as_bytes() } else { b"e\n" },
+                bytes
+                    == if place % 2 == 0 {
+                        lines.as_bytes()
+                    } else {
+                        b"e\n"
+                    },
                 "round {round}, stream {place}: {} bytes",
                 bytes.len()
             );
@@ -180,12 +266,21 @@ impl Rig {
         let mut batch = Batch::new();
         for place in places {
             let stream = tokens[place / 2].with(What::Output(Stream::ALL[place % 2]));
-            batch.push(ReadOp { stream, room: None, spare: self.pool.take(limits::BLOCK), got: Got::Unasked });
+            batch.push(ReadOp {
+                stream,
+                room: None,
+                spare: self.pool.take(limits::BLOCK),
+                got: Got::Unasked,
+            });
         }
         self.linux.read(&mut batch);
         let mut answers = Vec::new();
         for (place, op) in places.iter().zip(batch) {
-            let n = if let Got::Data { n, .. } = op.got { n } else { 0 };
+            let n = if let Got::Data { n, .. } = op.got {
+                n
+            } else {
+                0
+            };
             answers.push((*place, op.got, op.spare.bytes()[..n].to_vec()));
             self.pool.put(op.spare);
         }
@@ -196,9 +291,12 @@ impl Rig {
 #[test]
 fn the_descriptor_stays_readable_when_the_ring_has_overflowed() {
     let Some(mut ring) = ring(4) else { return };
-    let pipes: Vec<_> = (0..12).map(|_| pipe::Pipe::from_child().expect("pipe")).collect();
+    let pipes: Vec<_> = (0..12)
+        .map(|_| pipe::Pipe::from_child().expect("pipe"))
+        .collect();
     for (n, pipe) in (0..).zip(&pipes) {
-        ring.add(pipe.ours.as_fd(), Key::Linger(n), Interest::Read).expect("add");
+        ring.add(pipe.ours.as_fd(), Key::Linger(n), Interest::Read)
+            .expect("add");
     }
     ring.settle();
     let quiet = pipe::Pipe::from_child().expect("pipe");
@@ -206,7 +304,10 @@ fn the_descriptor_stays_readable_when_the_ring_has_overflowed() {
         rustix::io::write(&pipe.childs, b"x").expect("write");
     }
     // A read needs room in the ring for its answer.
-    assert_eq!(read_once(&mut ring, quiet.ours.as_fd(), &mut [0; 8]), Err(Errno::from_raw(libc::EAGAIN)));
+    assert_eq!(
+        read_once(&mut ring, quiet.ours.as_fd(), &mut [0; 8]),
+        Err(Errno::from_raw(libc::EAGAIN))
+    );
     let (mut keys, mut ready) = (Vec::new(), Vec::with_capacity(5));
     for _ in 0..100 {
         if keys.len() < 12 {
@@ -223,75 +324,111 @@ fn the_descriptor_stays_readable_when_the_ring_has_overflowed() {
 
 fn read_once(ring: &mut Uring, fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
     let mut reads = Reads::new();
-    reads.push(Read { fd, into: [IoSliceMut::new(&mut []), IoSliceMut::new(into)], owed: true, got: None });
+    reads.push(Read {
+        fd,
+        into: [IoSliceMut::new(&mut []), IoSliceMut::new(into)],
+        owed: true,
+        got: None,
+    });
     ring.read(&mut reads);
-    reads.pop().and_then(|read| read.got).expect("over when it returns")
+    reads
+        .pop()
+        .and_then(|read| read.got)
+        .expect("over when it returns")
 }
 
-/// cases: 45, 46. No read is ever armed, so no cancel can eat bytes: what is read is what was written, from its first byte on without a
-/// gap, and a write that begins after the close is refused. `LASTWORDS_RACES=100000` races as often as the row says.
+/// cases: 45, 46. No read is ever armed, so no cancel can eat bytes: what is read is what was
+/// written, from its first byte on without a gap, and a write that begins after the close is
+/// refused. `LASTWORDS_RACES=100000` races as often as the row says.
 #[test]
 fn closing_while_somebody_writes_neither_eats_nor_accepts_a_byte() {
     // Children of other tests would have copies of the pipes until they call exec.
-    alone("closing_while_somebody_writes_neither_eats_nor_accepts_a_byte", module_path!(), || {
-        let rounds = std::env::var("LASTWORDS_RACES").ok().map_or(4000, |n| n.parse().expect("LASTWORDS_RACES is a number"));
-        let Some(mut ring) = ring(64) else { return };
-        let (give, take) = channel::<(OwnedFd, Arc<(AtomicBool, AtomicU64)>)>();
-        let writer = thread::spawn(move || {
-            for (fd, shared) in take {
-                let mut next = 0_u8;
-                loop {
-                    let is_closed = shared.0.load(Ordering::SeqCst);
-                    let wrote = rustix::io::write(&fd, &[next, next.wrapping_add(1), next.wrapping_add(2)]);
-                    assert!(!is_closed || wrote == Err(rustix::io::Errno::PIPE), "after the close: {wrote:?}");
-                    match wrote {
-                        Ok(n) => {
-                            next = next.wrapping_add(n as u8);
-                            shared.1.fetch_add(n as u64, Ordering::SeqCst);
+    alone(
+        "closing_while_somebody_writes_neither_eats_nor_accepts_a_byte",
+        module_path!(),
+        || {
+            let rounds = std::env::var("LASTWORDS_RACES")
+                .ok()
+                .map_or(4000, |n| n.parse().expect("LASTWORDS_RACES is a number"));
+            let Some(mut ring) = ring(64) else { return };
+            let (give, take) = channel::<(OwnedFd, Arc<(AtomicBool, AtomicU64)>)>();
+            let writer = thread::spawn(move || {
+                for (fd, shared) in take {
+                    let mut next = 0_u8;
+                    loop {
+                        let is_closed = shared.0.load(Ordering::SeqCst);
+                        let wrote = rustix::io::write(
+                            &fd,
+                            &[next, next.wrapping_add(1), next.wrapping_add(2)],
+                        );
+                        assert!(
+                            !is_closed || wrote == Err(rustix::io::Errno::PIPE),
+                            "after the close: {wrote:?}"
+                        );
+                        match wrote {
+                            Ok(n) => {
+                                next = next.wrapping_add(n as u8);
+                                shared.1.fetch_add(n as u64, Ordering::SeqCst);
+                            }
+                            Err(e) => break assert_eq!(e, rustix::io::Errno::PIPE),
                         }
-                        Err(e) => break assert_eq!(e, rustix::io::Errno::PIPE),
                     }
+                    shared.1.fetch_or(1 << 63, Ordering::SeqCst);
                 }
-                shared.1.fetch_or(1 << 63, Ordering::SeqCst);
-            }
-        });
-        let mut some = 0;
-        for round in 0..rounds {
-            let pipe = pipe::Pipe::of_capacity(4096).expect("pipe").0;
-            let shared = Arc::new((AtomicBool::new(false), AtomicU64::new(0)));
-            ring.add(pipe.ours.as_fd(), Key::Linger(round), Interest::Read).expect("add");
-            ring.settle();
-            give.send((pipe.childs, Arc::clone(&shared))).expect("the thread runs");
-            let (mut bytes, mut next) = ([0; 64], 0_u8);
-            let mut total = 0;
-            for _ in 0..round % 7 {
-                let n = read_once(&mut ring, pipe.ours.as_fd(), &mut bytes).unwrap_or(0);
-                for byte in &bytes[..n] {
-                    assert_eq!(*byte, next, "a gap");
-                    next = next.wrapping_add(1);
+            });
+            let mut some = 0;
+            for round in 0..rounds {
+                let pipe = pipe::Pipe::of_capacity(4096).expect("pipe").0;
+                let shared = Arc::new((AtomicBool::new(false), AtomicU64::new(0)));
+                ring.add(pipe.ours.as_fd(), Key::Linger(round), Interest::Read)
+                    .expect("add");
+                ring.settle();
+                give.send((pipe.childs, Arc::clone(&shared)))
+                    .expect("the thread runs");
+                let (mut bytes, mut next) = ([0; 64], 0_u8);
+                let mut total = 0;
+                for _ in 0..round % 7 {
+                    let n = read_once(&mut ring, pipe.ours.as_fd(), &mut bytes).unwrap_or(0);
+                    for byte in &bytes[..n] {
+                        assert_eq!(*byte, next, "a gap");
+                        next = next.wrapping_add(1);
+                    }
+                    total += n as u64;
                 }
-                total += n as u64;
+                some += u32::from(total > 0);
+                ring.remove(pipe.ours.as_fd());
+                ring.settle();
+                drop(pipe.ours);
+                shared.0.store(true, Ordering::SeqCst);
+                eventually("the writer is told", || {
+                    shared.1.load(Ordering::SeqCst) >> 63 == 1
+                });
+                let written = shared.1.load(Ordering::SeqCst) & !(1 << 63);
+                assert!(
+                    total <= written && written - total <= 4096,
+                    "{total} of {written}"
+                );
             }
-            some += u32::from(total > 0);
-            ring.remove(pipe.ours.as_fd());
-            ring.settle();
-            drop(pipe.ours);
-            shared.0.store(true, Ordering::SeqCst);
-            eventually("the writer is told", || shared.1.load(Ordering::SeqCst) >> 63 == 1);
-            let written = shared.1.load(Ordering::SeqCst) & !(1 << 63);
-            assert!(total <= written && written - total <= 4096, "{total} of {written}");
-        }
-        drop(give);
-        writer.join().expect("no write was accepted after its close");
-        println!("{rounds} closes raced with a writer, {some} with bytes read before");
-        assert!(some > rounds / 10, "hardly a byte was there to be read: {some}");
-    });
+            drop(give);
+            writer
+                .join()
+                .expect("no write was accepted after its close");
+            println!("{rounds} closes raced with a writer, {some} with bytes read before");
+            assert!(
+                some > rounds / 10,
+                "hardly a byte was there to be read: {some}"
+            );
+        },
+    );
 }
 
 #[test]
 fn polls_of_a_thread_that_has_ended_are_armed_again() {
     let Some(mut rig) = rig(64) else { return };
-    let child = Plan { stdin: StdinPlan::Feed, ..sh("read x; echo $x; exit 3") };
+    let child = Plan {
+        stdin: StdinPlan::Feed,
+        ..sh("read x; echo $x; exit 3")
+    };
     let (mut rig, token) = thread::spawn(move || {
         let token = rig.start(0, child);
         assert!(matches!(rig.outcome(token), SpawnOutcome::Started));
@@ -300,7 +437,10 @@ fn polls_of_a_thread_that_has_ended_are_armed_again() {
     })
     .join()
     .expect("a child");
-    assert_eq!(rig.linux.write(token.with(What::Stdin), b"hello\n"), Wrote::Took(6));
+    assert_eq!(
+        rig.linux.write(token.with(What::Stdin), b"hello\n"),
+        Wrote::Took(6)
+    );
     assert_eq!(rig.line(token), "hello");
     assert_eq!(rig.exit(token, Keep::No).exit, three());
     rig.linux.waker().wake();
@@ -311,44 +451,71 @@ fn polls_of_a_thread_that_has_ended_are_armed_again() {
 #[test]
 fn a_loop_that_was_sent_away_from_a_living_thread_hears_and_closes_at_once() {
     // Children of other tests would have copies of the pipes until they call exec.
-    alone("a_loop_that_was_sent_away_from_a_living_thread_hears_and_closes_at_once", module_path!(), || {
-        let Some(rig) = rig(64) else { return };
-        let (send, receive) = channel();
-        let (end, ended) = channel::<()>();
-        let elder = thread::spawn(move || {
-            let mut rig = rig;
-            let script = "trap '' PIPE; echo ready; read x; echo more || echo refused >&2";
-            let token = rig.start(0, Plan { stdin: StdinPlan::Feed, ..sh(script) });
-            send.send((rig, token)).expect("somebody takes it");
-            let _ = ended.recv();
-        });
-        let (mut rig, token) = receive.recv().expect("a loop");
-        assert_eq!(rig.line(token), "ready");
-        // Armed there, and never since: closed for the writer all the same.
-        rig.linux.close(token.with(What::Output(Stream::Stdout)));
-        assert_eq!(rig.linux.write(token.with(What::Stdin), b"\n"), Wrote::Took(1));
-        assert_eq!(rig.exit(token, Keep::No).exit.code, Some(0));
-        assert!(String::from_utf8_lossy(&rig.rest(token, Stream::Stderr)).contains("refused"));
-        rig.close(token);
-        drop(end);
-        elder.join().expect("a thread that waited");
-    });
+    alone(
+        "a_loop_that_was_sent_away_from_a_living_thread_hears_and_closes_at_once",
+        module_path!(),
+        || {
+            let Some(rig) = rig(64) else { return };
+            let (send, receive) = channel();
+            let (end, ended) = channel::<()>();
+            let elder = thread::spawn(move || {
+                let mut rig = rig;
+                let script = "trap '' PIPE; echo ready; read x; echo more || echo refused >&2";
+                let token = rig.start(
+                    0,
+                    Plan {
+                        stdin: StdinPlan::Feed,
+                        ..sh(script)
+                    },
+                );
+                send.send((rig, token)).expect("somebody takes it");
+                let _ = ended.recv();
+            });
+            let (mut rig, token) = receive.recv().expect("a loop");
+            assert_eq!(rig.line(token), "ready");
+            // Armed there, and never since: closed for the writer all the same.
+            rig.linux.close(token.with(What::Output(Stream::Stdout)));
+            assert_eq!(
+                rig.linux.write(token.with(What::Stdin), b"\n"),
+                Wrote::Took(1)
+            );
+            assert_eq!(rig.exit(token, Keep::No).exit.code, Some(0));
+            assert!(String::from_utf8_lossy(&rig.rest(token, Stream::Stderr)).contains("refused"));
+            rig.close(token);
+            drop(end);
+            elder.join().expect("a thread that waited");
+        },
+    );
 }
 
 #[test]
 fn a_loop_that_is_dropped_leaves_no_pipe_open() {
     // Children of other tests would have copies of the pipes until they call exec.
-    alone("a_loop_that_is_dropped_leaves_no_pipe_open", module_path!(), || {
-        let Some(mut rig) = rig(64) else { return };
-        let token = rig.token(0);
-        let (hold, their) = (pipe::Pipe::from_child().expect("pipe"), rig.linux.waker());
-        // A pipe of the loop's own whose other end is ours.
-        let Poller::Uring(ring) = &mut rig.linux.poller else { panic!("a ring") };
-        ring.add(hold.ours.as_fd(), Key::Token(token.with(What::Output(Stream::Stdout))), Interest::Read).expect("add");
-        ring.settle();
-        drop(rig);
-        drop(hold.ours);
-        assert_eq!(rustix::io::write(&hold.childs, b"x"), Err(rustix::io::Errno::PIPE));
-        their.wake();
-    });
+    alone(
+        "a_loop_that_is_dropped_leaves_no_pipe_open",
+        module_path!(),
+        || {
+            let Some(mut rig) = rig(64) else { return };
+            let token = rig.token(0);
+            let (hold, their) = (pipe::Pipe::from_child().expect("pipe"), rig.linux.waker());
+            // A pipe of the loop's own whose other end is ours.
+            let Poller::Uring(ring) = &mut rig.linux.poller else {
+                panic!("a ring")
+            };
+            ring.add(
+                hold.ours.as_fd(),
+                Key::Token(token.with(What::Output(Stream::Stdout))),
+                Interest::Read,
+            )
+            .expect("add");
+            ring.settle();
+            drop(rig);
+            drop(hold.ours);
+            assert_eq!(
+                rustix::io::write(&hold.childs, b"x"),
+                Err(rustix::io::Errno::PIPE)
+            );
+            their.wake();
+        },
+    );
 }

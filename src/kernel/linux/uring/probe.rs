@@ -1,5 +1,5 @@
-//! Is the ring of any use here? Found by using it, not by the kernel's release: a filter, a setting or an older kernel may refuse
-//! any part of it, or do it otherwise.
+//! Is the ring of any use here? Found by using it, not by the kernel's release: a filter, a setting
+//! or an older kernel may refuse any part of it, or do it otherwise.
 
 use super::{Interest, Key, Read, Reads, Uring};
 use crate::error::Errno;
@@ -26,18 +26,34 @@ pub(crate) struct Refusal {
 impl Refusal {
     /// There is no ring.
     pub(super) fn refused(errno: Errno) -> Refusal {
-        let setting = (errno.raw() == libc::EPERM).then(|| std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled"));
-        let setting = setting.and_then(Result::ok).map(|text| text.trim().to_owned()).filter(|text| text != "0");
-        Refusal { what: None, errno: Some(errno), setting }
+        let setting = (errno.raw() == libc::EPERM)
+            .then(|| std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled"));
+        let setting = setting
+            .and_then(Result::ok)
+            .map(|text| text.trim().to_owned())
+            .filter(|text| text != "0");
+        Refusal {
+            what: None,
+            errno: Some(errno),
+            setting,
+        }
     }
 
     /// This part of it does not do what it should.
     fn surprise(what: &'static str) -> Refusal {
-        Refusal { what: Some(what), errno: None, setting: None }
+        Refusal {
+            what: Some(what),
+            errno: None,
+            setting: None,
+        }
     }
 
     fn failed(what: &'static str) -> impl Fn(Errno) -> Refusal {
-        move |errno| Refusal { what: Some(what), errno: Some(errno), setting: None }
+        move |errno| Refusal {
+            what: Some(what),
+            errno: Some(errno),
+            setting: None,
+        }
     }
 }
 
@@ -46,7 +62,11 @@ impl fmt::Display for Refusal {
         match (self.what, self.errno) {
             (None, Some(errno)) => write!(f, "io_uring refused: {errno}")?,
             (Some(what), Some(errno)) => write!(f, "io_uring is of no use here: {what}: {errno}")?,
-            (what, None) => write!(f, "io_uring is of no use here: {}", what.unwrap_or("nothing works"))?,
+            (what, None) => write!(
+                f,
+                "io_uring is of no use here: {}",
+                what.unwrap_or("nothing works")
+            )?,
         }
         match &self.setting {
             Some(setting) => write!(f, " (kernel.io_uring_disabled = {setting})"),
@@ -75,7 +95,8 @@ fn try_reads(ring: &mut Uring, reader: BorrowedFd<'_>, writer: &OwnedFd) -> Resu
     if read(ring, reader) != Err(Errno::from_raw(libc::EAGAIN)) {
         return Err(Refusal::surprise("a read of an empty pipe does not say so"));
     }
-    ring.add(reader, Key::Alarm, Interest::Read).map_err(Refusal::failed("a poll"))?;
+    ring.add(reader, Key::Alarm, Interest::Read)
+        .map_err(Refusal::failed("a poll"))?;
     let begin = clock::instant();
     if wait(ring, PAUSE)?.is_some() {
         return Err(Refusal::surprise("a poll of an empty pipe finds something"));
@@ -83,14 +104,20 @@ fn try_reads(ring: &mut Uring, reader: BorrowedFd<'_>, writer: &OwnedFd) -> Resu
     if begin.elapsed() < PAUSE.to_duration() || begin.elapsed() > Duration::from_secs(10) {
         return Err(Refusal::surprise("a wait with a limit does not keep it"));
     }
-    rustix::io::write(writer, &[7; BYTES]).map_err(|e| Refusal::failed("a pipe to try it on")(e.into()))?;
+    rustix::io::write(writer, &[7; BYTES])
+        .map_err(|e| Refusal::failed("a pipe to try it on")(e.into()))?;
     match wait(ring, PATIENCE)? {
-        Some(Ready { key: Key::Alarm, hung_up: false }) => {}
+        Some(Ready {
+            key: Key::Alarm,
+            hung_up: false,
+        }) => {}
         Some(_) | None => return Err(Refusal::surprise("a poll of a full pipe finds nothing")),
     }
     // It owes a notice: none is due yet.
     if read(ring, reader) != Ok(BYTES) {
-        return Err(Refusal::surprise("a read of a full pipe does not bring what is there"));
+        return Err(Refusal::surprise(
+            "a read of a full pipe does not bring what is there",
+        ));
     }
     match wait(ring, Ns::ZERO)? {
         Some(_) => Err(Refusal::surprise("a poll after a read finds what was read")),
@@ -106,7 +133,9 @@ fn try_removal(ring: &mut Uring, reader: OwnedFd, writer: &OwnedFd) -> Result<()
     let polled = poll(&mut other_end, Some(&Timespec::default()));
     let [other_end] = other_end;
     if polled.is_err() || !other_end.revents().contains(PollFlags::ERR) {
-        return Err(Refusal::surprise("a poll that was removed keeps its pipe open"));
+        return Err(Refusal::surprise(
+            "a poll that was removed keeps its pipe open",
+        ));
     }
     match wait(ring, Ns::ZERO)? {
         Some(_) => Err(Refusal::surprise("a poll that was removed finds something")),
@@ -119,12 +148,19 @@ fn read(ring: &mut Uring, fd: BorrowedFd<'_>) -> Result<usize, Errno> {
     let (mut room, mut spare) = ([0; 16], [0; BYTES]);
     let got = {
         let mut reads = Reads::new();
-        reads.push(Read { fd, into: [IoSliceMut::new(&mut room), IoSliceMut::new(&mut spare)], owed: true, got: None });
+        reads.push(Read {
+            fd,
+            into: [IoSliceMut::new(&mut room), IoSliceMut::new(&mut spare)],
+            owed: true,
+            got: None,
+        });
         ring.read(&mut reads);
         reads.pop().and_then(|read| read.got)
     };
     match got.unwrap_or(Err(Errno::from_raw(libc::EIO))) {
-        Ok(n) if room.iter().chain(&spare).take(n).any(|byte| *byte != 7) => Err(Errno::from_raw(libc::EILSEQ)),
+        Ok(n) if room.iter().chain(&spare).take(n).any(|byte| *byte != 7) => {
+            Err(Errno::from_raw(libc::EILSEQ))
+        }
         got => got,
     }
 }
@@ -133,7 +169,9 @@ fn wait(ring: &mut Uring, timeout: Ns) -> Result<Option<Ready>, Refusal> {
     let mut ready = Vec::with_capacity(2);
     let begin = clock::instant();
     loop {
-        let whole = ring.wait(Some(timeout), &mut ready).map_err(Refusal::failed("a wait"))?;
+        let whole = ring
+            .wait(Some(timeout), &mut ready)
+            .map_err(Refusal::failed("a wait"))?;
         // A signal came first: again, but not for ever.
         if whole || !ready.is_empty() || begin.elapsed() > timeout.to_duration() {
             return Ok(ready.pop());
@@ -148,9 +186,22 @@ mod tests {
     #[test]
     fn a_refusal_says_what_and_why() {
         let eperm = Errno::from_raw(libc::EPERM);
-        let refusal = Refusal { what: None, errno: Some(eperm), setting: Some("2".into()) };
-        assert_eq!(refusal.to_string(), "io_uring refused: Operation not permitted (EPERM) (kernel.io_uring_disabled = 2)");
-        assert_eq!(Refusal::failed("a wait")(eperm).to_string(), "io_uring is of no use here: a wait: Operation not permitted (EPERM)");
-        assert_eq!(Refusal::surprise("a poll finds nothing").to_string(), "io_uring is of no use here: a poll finds nothing");
+        let refusal = Refusal {
+            what: None,
+            errno: Some(eperm),
+            setting: Some("2".into()),
+        };
+        assert_eq!(
+            refusal.to_string(),
+            "io_uring refused: Operation not permitted (EPERM) (kernel.io_uring_disabled = 2)"
+        );
+        assert_eq!(
+            Refusal::failed("a wait")(eperm).to_string(),
+            "io_uring is of no use here: a wait: Operation not permitted (EPERM)"
+        );
+        assert_eq!(
+            Refusal::surprise("a poll finds nothing").to_string(),
+            "io_uring is of no use here: a poll finds nothing"
+        );
     }
 }

@@ -29,7 +29,8 @@ pub(super) enum Of {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Watch {
     key: u64,
-    /// The thread that has armed it: in its context the kernel notes the answer, and lets the file go.
+    /// The thread that has armed it: in its context the kernel notes the answer, and lets the file
+    /// go.
     thread: Option<ThreadId>,
     /// Which poll of this descriptor is meant.
     serial: u32,
@@ -39,24 +40,41 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn new(key: Key, interest: Interest) -> Watch {
-        Watch { key: key.bits(), thread: None, serial: 0, interest, state: State::Idle }
+        Watch {
+            key: key.bits(),
+            thread: None,
+            serial: 0,
+            interest,
+            state: State::Idle,
+        }
     }
 
-    /// The poll that arms it. One for changes tells how things stand, and then of every change until it is removed.
-    pub(super) fn arm(&mut self, fd: RawFd, serial: u32, thread: ThreadId, of: Of) -> squeue::Entry {
+    /// The poll that arms it. One for changes tells how things stand, and then of every change
+    /// until it is removed.
+    pub(super) fn arm(
+        &mut self,
+        fd: RawFd,
+        serial: u32,
+        thread: ThreadId,
+        of: Of,
+    ) -> squeue::Entry {
         (self.state, self.serial, self.thread) = (State::Armed, serial, Some(thread));
         let events = match self.interest {
             Interest::Read => libc::POLLIN,
             Interest::Write => libc::POLLOUT,
             Interest::Urgent => libc::POLLPRI,
         };
-        let poll = opcode::PollAdd::new(types::Fd(fd), u32::from(events.unsigned_abs())).multi(of == Of::Changes);
+        let poll = opcode::PollAdd::new(types::Fd(fd), u32::from(events.unsigned_abs()))
+            .multi(of == Of::Changes);
         poll.build().user_data(Name::Poll { fd, serial }.bits())
     }
 
     /// What its poll is called.
     pub(super) fn name(&self, fd: RawFd) -> Name {
-        Name::Poll { fd, serial: self.serial }
+        Name::Poll {
+            fd,
+            serial: self.serial,
+        }
     }
 
     /// Armed by a thread that is not this one.
@@ -83,7 +101,9 @@ const READ: u64 = 1 << 63;
 impl Name {
     pub(super) fn bits(self) -> u64 {
         match self {
-            Name::Poll { fd, serial } => u64::from(serial & NUMBERS) << 32 | u64::from(fd.unsigned_abs()),
+            Name::Poll { fd, serial } => {
+                u64::from(serial & NUMBERS) << 32 | u64::from(fd.unsigned_abs())
+            }
             Name::Read { call, place } => READ | u64::from(call & NUMBERS) << 32 | u64::from(place),
             Name::Nobody => u64::MAX,
         }
@@ -96,7 +116,10 @@ impl Name {
             (u64::MAX, ..) => Name::Nobody,
             (_, 0, Ok(fd)) => Name::Poll { fd, serial: number },
             (_, 0, Err(_)) => Name::Nobody,
-            _ => Name::Read { call: number, place: low },
+            _ => Name::Read {
+                call: number,
+                place: low,
+            },
         }
     }
 }
@@ -113,7 +136,11 @@ pub(super) struct Answer {
 
 impl Answer {
     pub(super) fn new(entry: &cqueue::Entry) -> Answer {
-        Answer { name: Name::from_bits(entry.user_data()), result: entry.result(), more: cqueue::more(entry.flags()) }
+        Answer {
+            name: Name::from_bits(entry.user_data()),
+            result: entry.result(),
+            more: cqueue::more(entry.flags()),
+        }
     }
 }
 
@@ -141,7 +168,11 @@ pub(super) struct Watches {
 impl Watches {
     pub(super) fn get_mut(&mut self, fd: RawFd) -> Option<&mut Watch> {
         let at = usize::try_from(fd).ok()?;
-        self.pages.get_mut(at / PAGE)?.as_mut()?.get_mut(at % PAGE)?.as_mut()
+        self.pages
+            .get_mut(at / PAGE)?
+            .as_mut()?
+            .get_mut(at % PAGE)?
+            .as_mut()
     }
 
     /// Puts one in; how many there are then.
@@ -151,7 +182,9 @@ impl Watches {
             self.pages.resize_with(at / PAGE + 1, || None);
         }
         if let Some(page) = self.pages.get_mut(at / PAGE)
-            && let Some(place) = page.get_or_insert_with(|| Box::new([None; PAGE])).get_mut(at % PAGE)
+            && let Some(place) = page
+                .get_or_insert_with(|| Box::new([None; PAGE]))
+                .get_mut(at % PAGE)
         {
             self.count += usize::from(place.replace(watch).is_none());
         }
@@ -160,13 +193,22 @@ impl Watches {
 
     pub(super) fn take(&mut self, fd: RawFd) -> Option<Watch> {
         let at = usize::try_from(fd).ok()?;
-        let watch = self.pages.get_mut(at / PAGE)?.as_mut()?.get_mut(at % PAGE)?.take();
+        let watch = self
+            .pages
+            .get_mut(at / PAGE)?
+            .as_mut()?
+            .get_mut(at % PAGE)?
+            .take();
         self.count -= usize::from(watch.is_some());
         watch
     }
 
     pub(super) fn for_each(&self, mut each: impl FnMut(RawFd, &Watch)) {
-        let pages = self.pages.iter().enumerate().filter_map(|(n, page)| Some((n * PAGE, page.as_ref()?)));
+        let pages = self
+            .pages
+            .iter()
+            .enumerate()
+            .filter_map(|(n, page)| Some((n * PAGE, page.as_ref()?)));
         for (at, watch) in pages.flat_map(|(first, page)| (first..).zip(page.iter())) {
             if let (Some(watch), Ok(fd)) = (watch, RawFd::try_from(at)) {
                 each(fd, watch);
@@ -176,8 +218,11 @@ impl Watches {
 
     /// The watch whose poll this is an answer to.
     fn asked(&mut self, name: Name) -> Option<&mut Watch> {
-        let Name::Poll { fd, serial } = name else { return None };
-        self.get_mut(fd).filter(|watch| watch.serial == serial && watch.state != State::Idle)
+        let Name::Poll { fd, serial } = name else {
+            return None;
+        };
+        self.get_mut(fd)
+            .filter(|watch| watch.serial == serial && watch.state != State::Idle)
     }
 
     /// An answer was seen that is to be taken later. False if nobody will want it.
@@ -193,7 +238,9 @@ impl Watches {
 
     /// Takes an answer.
     pub(super) fn take_answer(&mut self, answer: Answer) -> Told {
-        let (Some(watch), Name::Poll { fd, .. }) = (self.asked(answer.name), answer.name) else { return Told::Stale };
+        let (Some(watch), Name::Poll { fd, .. }) = (self.asked(answer.name), answer.name) else {
+            return Told::Stale;
+        };
         if !answer.more {
             watch.state = State::Idle;
         }
@@ -219,9 +266,15 @@ mod tests {
     fn names_go_both_ways_and_never_meet() {
         for name in [
             Name::Poll { fd: 0, serial: 1 },
-            Name::Poll { fd: RawFd::MAX, serial: NUMBERS },
+            Name::Poll {
+                fd: RawFd::MAX,
+                serial: NUMBERS,
+            },
             Name::Read { call: 0, place: 0 },
-            Name::Read { call: NUMBERS, place: 7 },
+            Name::Read {
+                call: NUMBERS,
+                place: 7,
+            },
             Name::Nobody,
         ] {
             assert_eq!(Name::from_bits(name.bits()), name);
@@ -236,8 +289,14 @@ mod tests {
             let key = Key::Linger(u32::try_from(n).expect("small"));
             assert_eq!(watches.put(fd, Watch::new(key, Interest::Read)), n + 1);
         }
-        assert_eq!(watches.put(66, Watch::new(Key::Alarm, Interest::Read)), 3, "one watch for each descriptor");
-        assert!(watches.take(66).is_some() && watches.take(66).is_none() && watches.take(-1).is_none());
+        assert_eq!(
+            watches.put(66, Watch::new(Key::Alarm, Interest::Read)),
+            3,
+            "one watch for each descriptor"
+        );
+        assert!(
+            watches.take(66).is_some() && watches.take(66).is_none() && watches.take(-1).is_none()
+        );
         assert!(watches.get_mut(3).is_some() && watches.get_mut(100_000).is_some());
     }
 
@@ -246,26 +305,72 @@ mod tests {
         let mut watches = Watches::default();
         watches.put(5, Watch::new(Key::Linger(1), Interest::Read));
         let arm = |watches: &mut Watches, serial| {
-            watches.get_mut(5).expect("watched").arm(5, serial, me(), Of::State);
+            watches
+                .get_mut(5)
+                .expect("watched")
+                .arm(5, serial, me(), Of::State);
         };
-        let answer = |serial, result| Answer { name: Name::Poll { fd: 5, serial }, result, more: false };
+        let answer = |serial, result| Answer {
+            name: Name::Poll { fd: 5, serial },
+            result,
+            more: false,
+        };
         arm(&mut watches, 1);
         let hang_up = i32::from(libc::POLLHUP);
-        assert!(matches!(watches.take_answer(answer(1, hang_up)), Told::Ready(Ready { key: Key::Linger(1), hung_up: true })));
-        assert!(matches!(watches.take_answer(answer(1, hang_up)), Told::Stale), "taken once");
+        assert!(matches!(
+            watches.take_answer(answer(1, hang_up)),
+            Told::Ready(Ready {
+                key: Key::Linger(1),
+                hung_up: true
+            })
+        ));
+        assert!(
+            matches!(watches.take_answer(answer(1, hang_up)), Told::Stale),
+            "taken once"
+        );
         arm(&mut watches, 2);
-        assert!(matches!(watches.take_answer(answer(1, -libc::ECANCELED)), Told::Stale), "removed by us");
-        assert!(matches!(watches.take_answer(answer(2, -libc::ECANCELED)), Told::Lost(5)), "and this one not");
+        assert!(
+            matches!(
+                watches.take_answer(answer(1, -libc::ECANCELED)),
+                Told::Stale
+            ),
+            "removed by us"
+        );
+        assert!(
+            matches!(
+                watches.take_answer(answer(2, -libc::ECANCELED)),
+                Told::Lost(5)
+            ),
+            "and this one not"
+        );
         arm(&mut watches, 3);
-        assert!(matches!(watches.take_answer(answer(3, i32::from(libc::POLLIN))), Told::Ready(Ready { hung_up: false, .. })));
+        assert!(matches!(
+            watches.take_answer(answer(3, i32::from(libc::POLLIN))),
+            Told::Ready(Ready { hung_up: false, .. })
+        ));
         arm(&mut watches, 4);
-        assert!(matches!(watches.take_answer(answer(4, -libc::ENOMEM)), Told::Ready(Ready { hung_up: true, .. })));
+        assert!(matches!(
+            watches.take_answer(answer(4, -libc::ENOMEM)),
+            Told::Ready(Ready { hung_up: true, .. })
+        ));
         arm(&mut watches, 5);
-        let more = Answer { more: true, ..answer(5, 1) };
+        let more = Answer {
+            more: true,
+            ..answer(5, 1)
+        };
         assert!(watches.note(more) && matches!(watches.take_answer(more), Told::Ready(_)));
-        assert!(watches.get_mut(5).is_some_and(|watch| watch.state == State::Armed), "it goes on");
+        assert!(
+            watches
+                .get_mut(5)
+                .is_some_and(|watch| watch.state == State::Armed),
+            "it goes on"
+        );
         assert!(watches.note(answer(5, 1)) && !watches.note(answer(4, 1)));
-        assert!(watches.get_mut(5).is_some_and(|watch| watch.state == State::Fired));
+        assert!(
+            watches
+                .get_mut(5)
+                .is_some_and(|watch| watch.state == State::Fired)
+        );
         watches.take(5);
         assert!(matches!(watches.take_answer(answer(5, 1)), Told::Stale) && !watches.note(more));
     }

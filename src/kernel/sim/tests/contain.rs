@@ -6,7 +6,10 @@ use crate::kernel::plan::{CgroupOptions, Containment};
 use crate::kernel::sim::{Call, faults};
 
 fn start_in(sim: &mut Sim, slot: u32, script: &str, contain: Containment) -> u32 {
-    let plan = Plan { contain, ..plan(script) };
+    let plan = Plan {
+        contain,
+        ..plan(script)
+    };
     sim.spawn(&Arc::new(plan), token(slot)).expect("spawn").pid
 }
 
@@ -22,7 +25,11 @@ fn pass(sim: &mut Sim, millis: u64) {
 #[test]
 fn a_blocked_signal_comes_when_it_is_not_blocked_any_more() {
     let mut sim = Sim::new(SimOptions::default());
-    let pid = start(&mut sim, 0, "block TERM; block KILL; sleep 50ms; echo stdout \"a\"; unblock TERM; echo stdout \"b\"");
+    let pid = start(
+        &mut sim,
+        0,
+        "block TERM; block KILL; sleep 50ms; echo stdout \"a\"; unblock TERM; echo stdout \"b\"",
+    );
     pass(&mut sim, 10);
     sim.world_mut().kill(pid, Signal::TERM);
     pass(&mut sim, 10);
@@ -30,11 +37,21 @@ fn a_blocked_signal_comes_when_it_is_not_blocked_any_more() {
     assert_eq!(exit(&mut sim, 0).signal, Some(Signal::TERM));
     assert_eq!(read(&mut sim, 0, Stream::Stdout).1, b"a\n");
     // SIGKILL cannot be blocked; a mask is inherited, and goes through exec.
-    let pid = start(&mut sim, 1, "block KILL; block TERM; fork { exec \"other\" { sleep forever } }; sleep forever");
+    let pid = start(
+        &mut sim,
+        1,
+        "block KILL; block TERM; fork { exec \"other\" { sleep forever } }; sleep forever",
+    );
     pass(&mut sim, 10);
     assert_eq!(sim.signal(token(1), Signal::TERM), Signalled::Sent);
     pass(&mut sim, 1);
-    assert_eq!(sim.world().processes().filter(|p| p.pgid == pid && !p.is_zombie()).count(), 2);
+    assert_eq!(
+        sim.world()
+            .processes()
+            .filter(|p| p.pgid == pid && !p.is_zombie())
+            .count(),
+        2
+    );
     sim.world_mut().kill(pid, Signal::KILL);
     assert_eq!(exit(&mut sim, 1).signal, Some(Signal::KILL));
 }
@@ -42,12 +59,19 @@ fn a_blocked_signal_comes_when_it_is_not_blocked_any_more() {
 #[test]
 fn exec_keeps_what_is_ignored_and_open_and_forgets_what_is_handled() {
     let mut sim = Sim::new(SimOptions::default());
-    let pid = start(&mut sim, 0, "ignore HUP; on TERM { exit 3 }; exec \"other\" { echo stdout \"there\"; sleep forever }; exit 9");
+    let pid = start(
+        &mut sim,
+        0,
+        "ignore HUP; on TERM { exit 3 }; exec \"other\" { echo stdout \"there\"; sleep forever }; exit 9",
+    );
     pass(&mut sim, 10);
     sim.world_mut().kill(pid, Signal::HUP);
     pass(&mut sim, 1);
     let process = sim.world().process(pid).expect("there");
-    assert_eq!((process.comm.as_str(), process.is_zombie()), ("other", false));
+    assert_eq!(
+        (process.comm.as_str(), process.is_zombie()),
+        ("other", false)
+    );
     sim.world_mut().kill(pid, Signal::TERM);
     assert_eq!(exit(&mut sim, 0).signal, Some(Signal::TERM));
     assert_eq!(read(&mut sim, 0, Stream::Stdout).1, b"there\n");
@@ -60,37 +84,76 @@ fn what_a_cgroup_tells_within_ten_milliseconds_is_told_together() {
     start_in(&mut sim, 0, "exit 0", cgroup());
     let changed = Notice::CgroupChanged(token(0).with(What::Cgroup));
     assert!(wait_for(&mut sim, changed).contains(&changed));
-    assert!(sim.now() < begin.after(Ns::from_millis(1)), "a birth is told at once");
+    assert!(
+        sim.now() < begin.after(Ns::from_millis(1)),
+        "a birth is told at once"
+    );
     exit(&mut sim, 0);
-    assert_eq!(sim.probe(token(0)), Probe::Empty, "a plain read is up to date");
+    assert_eq!(
+        sim.probe(token(0)),
+        Probe::Empty,
+        "a plain read is up to date"
+    );
     wait_for(&mut sim, changed);
     let waited = sim.now().since(begin);
-    assert!((Ns::from_millis(10)..Ns::from_millis(11)).contains(&waited), "{waited:?}");
+    assert!(
+        (Ns::from_millis(10)..Ns::from_millis(11)).contains(&waited),
+        "{waited:?}"
+    );
 }
 
 #[test]
 fn a_cgroup_is_removed_when_nobody_is_left_and_holds_whoever_tries_to_leave() {
     let mut sim = Sim::new(SimOptions::default());
-    start_in(&mut sim, 0, "fork { setsid; fork { setsid; user 7; exec clean \"deep\" { sleep forever } } }; sleep 1ms", cgroup());
+    start_in(
+        &mut sim,
+        0,
+        "fork { setsid; fork { setsid; user 7; exec clean \"deep\" { sleep forever } } }; sleep 1ms",
+        cgroup(),
+    );
     exit(&mut sim, 0);
     pass(&mut sim, 5);
     let (found, complete) = members(&mut sim, 0);
-    assert_eq!((found.iter().map(|m| m.who.comm.as_str()).collect::<Vec<_>>(), complete), (vec!["deep"], true));
+    assert_eq!(
+        (
+            found
+                .iter()
+                .map(|m| m.who.comm.as_str())
+                .collect::<Vec<_>>(),
+            complete
+        ),
+        (vec!["deep"], true)
+    );
     // Another user's, which no signal reaches; `cgroup.kill` asks nobody.
     assert_eq!(sim.signal(token(0), Signal::TERM), Signalled::Denied);
     sim.release(token(0), Release::Close);
-    let paths: Vec<(String, bool)> = sim.world().cgroups().map(|(path, alive)| (path.to_owned(), alive)).collect();
-    assert!(matches!(&paths[..], [(path, true)] if path.starts_with("/sys/fs/cgroup/lastwords-")), "{paths:?}");
+    let paths: Vec<(String, bool)> = sim
+        .world()
+        .cgroups()
+        .map(|(path, alive)| (path.to_owned(), alive))
+        .collect();
+    assert!(
+        matches!(&paths[..], [(path, true)] if path.starts_with("/sys/fs/cgroup/lastwords-")),
+        "{paths:?}"
+    );
     sim.world_mut().kill(found[0].who.pid, Signal::KILL);
     assert_eq!(sim.world().cgroups().count(), 0);
 
-    start_in(&mut sim, 1, "fork { setsid; user 7; sleep forever }; sleep forever", cgroup());
+    start_in(
+        &mut sim,
+        1,
+        "fork { setsid; user 7; sleep forever }; sleep forever",
+        cgroup(),
+    );
     pass(&mut sim, 5);
     assert_eq!(sim.signal(token(1), Signal::KILL), Signalled::Sent);
     exit(&mut sim, 1);
     assert_eq!(sim.probe(token(1)), Probe::Empty);
     sim.release(token(1), Release::Close);
-    assert_eq!((sim.world().cgroups().count(), sim.violations().len()), (0, 0));
+    assert_eq!(
+        (sim.world().cgroups().count(), sim.violations().len()),
+        (0, 0)
+    );
 }
 
 #[test]
@@ -107,11 +170,25 @@ fn a_cgroup_that_cannot_be_had_says_what_the_real_kernel_says() {
         start(&mut sim, 0, "exit 0");
         exit(&mut sim, 0);
         sim.release(token(0), Release::Close);
-        let plan = Plan { contain: cgroup(), ..plan("exit 0") };
+        let plan = Plan {
+            contain: cgroup(),
+            ..plan("exit 0")
+        };
         let error = sim.spawn(&Arc::new(plan), token(0)).expect_err(fault);
-        assert_eq!((error.step(), error.path()), (Step::Cgroup, Some("/sys/fs/cgroup".as_ref())), "{fault}");
+        assert_eq!(
+            (error.step(), error.path()),
+            (Step::Cgroup, Some("/sys/fs/cgroup".as_ref())),
+            "{fault}"
+        );
         assert!(error.to_string().contains(words), "{error}");
-        assert_eq!((sim.generations(), sim.world().cgroups().count(), sim.world().processes().count()), (0, 0, 0));
+        assert_eq!(
+            (
+                sim.generations(),
+                sim.world().cgroups().count(),
+                sim.world().processes().count()
+            ),
+            (0, 0, 0)
+        );
     }
 }
 
@@ -124,11 +201,29 @@ fn a_look_for_a_cookie_knows_what_it_cannot_see() {
     exit(&mut sim, 0);
     pass(&mut sim, 5);
     let (found, complete) = members(&mut sim, 0);
-    assert_eq!((found.iter().map(|m| m.who.comm.as_str()).collect::<Vec<_>>(), complete), (vec!["seen"], true));
+    assert_eq!(
+        (
+            found
+                .iter()
+                .map(|m| m.who.comm.as_str())
+                .collect::<Vec<_>>(),
+            complete
+        ),
+        (vec!["seen"], true)
+    );
     // Whose environment cannot be read for now may be anybody's, but not if it was found before.
     sim.world_mut().freeze(found[0].who.pid);
     let (again, complete) = members(&mut sim, 0);
-    assert_eq!((again.iter().map(|m| (m.who.pid, m.who.state)).collect::<Vec<_>>(), complete), (vec![(found[0].who.pid, 'D')], true));
+    assert_eq!(
+        (
+            again
+                .iter()
+                .map(|m| (m.who.pid, m.who.state))
+                .collect::<Vec<_>>(),
+            complete
+        ),
+        (vec![(found[0].who.pid, 'D')], true)
+    );
     start(&mut sim, 1, "unkillable");
     pass(&mut sim, 5);
     assert!(!members(&mut sim, 0).1);
@@ -137,14 +232,25 @@ fn a_look_for_a_cookie_knows_what_it_cannot_see() {
 #[test]
 fn a_host_that_inherits_reaps_members_and_one_that_adopts_reaps_everybody() {
     for orphans in [Orphans::Leave, Orphans::Inherit, Orphans::Adopt] {
-        let mut sim = Sim::new(SimOptions { orphans, ..SimOptions::default() });
+        let mut sim = Sim::new(SimOptions {
+            orphans,
+            ..SimOptions::default()
+        });
         let script = "fork { fork { sleep 50ms }; sleep 20ms }; fork { setsid; exec clean \"bare\" { sleep 200ms } }; sleep 1ms; exit 4";
         start_in(&mut sim, 0, script, Containment::Cookie);
         assert_eq!(exit(&mut sim, 0).code, Some(4));
         let expected = if orphans == Orphans::Adopt { 3 } else { 2 };
         assert_eq!(members(&mut sim, 0).0.len(), expected, "{orphans:?}");
-        let parent = if orphans == Orphans::Leave { 1 } else { super::super::process::HOST };
-        let bare = sim.world().processes().find(|p| p.comm == "bare").map(|p| p.ppid);
+        let parent = if orphans == Orphans::Leave {
+            1
+        } else {
+            super::super::process::HOST
+        };
+        let bare = sim
+            .world()
+            .processes()
+            .find(|p| p.comm == "bare")
+            .map(|p| p.ppid);
         assert_eq!(bare, Some(parent), "{orphans:?}");
         pass(&mut sim, 100);
         let zombies = |sim: &Sim| sim.world().processes().filter(|p| p.is_zombie()).count();
@@ -155,7 +261,11 @@ fn a_host_that_inherits_reaps_members_and_one_that_adopts_reaps_everybody() {
         pass(&mut sim, 300);
         wait(&mut sim, Until::Peek);
         let left = if orphans == Orphans::Inherit { 1 } else { 0 };
-        assert_eq!(zombies(&sim), left, "{orphans:?}: whoever was no member stays a zombie of its subreaper");
+        assert_eq!(
+            zombies(&sim),
+            left,
+            "{orphans:?}: whoever was no member stays a zombie of its subreaper"
+        );
         assert!(sim.violations().is_empty());
     }
 }
@@ -164,21 +274,36 @@ fn a_host_that_inherits_reaps_members_and_one_that_adopts_reaps_everybody() {
 fn a_fault_in_a_script_is_met_by_the_next_such_call_for_its_command() {
     let mut sim = Sim::new(SimOptions::default());
     start(&mut sim, 0, "echo stdout \"fine\"; sleep 1s");
-    start(&mut sim, 1, "fault read stdout EIO; fault wait spurious exit; echo stdout \"lost\"; sleep 1s");
+    start(
+        &mut sim,
+        1,
+        "fault read stdout EIO; fault wait spurious exit; echo stdout \"lost\"; sleep 1s",
+    );
     pass(&mut sim, 10);
     assert_eq!(read(&mut sim, 0, Stream::Stdout).1, b"fine\n");
-    assert_eq!(read(&mut sim, 1, Stream::Stdout).0, Got::Failed(Errno::from_raw(libc::EIO)));
+    assert_eq!(
+        read(&mut sim, 1, Stream::Stdout).0,
+        Got::Failed(Errno::from_raw(libc::EIO))
+    );
     assert_eq!(read(&mut sim, 1, Stream::Stdout).1, b"lost\n");
     wait_for(&mut sim, Notice::Exit(token(1).with(What::Exit)));
     assert_eq!(sim.collect(token(1), Keep::No), Collected::NotYet);
-    let met: Vec<String> = sim.faults_met().iter().map(|(kind, times)| format!("{kind}: {times}")).collect();
+    let met: Vec<String> = sim
+        .faults_met()
+        .iter()
+        .map(|(kind, times)| format!("{kind}: {times}"))
+        .collect();
     assert_eq!(met, ["wait spurious exit: 1", "read EIO: 1"]);
 }
 
 #[test]
 fn late_and_merged_notices_are_late_and_come_together() {
     let mut sim = Sim::new(SimOptions::default());
-    start(&mut sim, 0, "sleep 10ms; echo stdout \"a\"; sleep 1ms; echo stderr \"b\"; sleep 1s");
+    start(
+        &mut sim,
+        0,
+        "sleep 10ms; echo stdout \"a\"; sleep 1ms; echo stderr \"b\"; sleep 1s",
+    );
     wait_for(&mut sim, Notice::Outcome(token(0)));
     sim.inject_text("wait merged 5ms").expect("a fault");
     let all = wait(&mut sim, Until::Forever);
@@ -186,7 +311,10 @@ fn late_and_merged_notices_are_late_and_come_together() {
     assert!(sim.now() >= Ns::from_millis(15));
     sim.inject_at(Call::Wait, Fault::Late(Ns::from_millis(700)));
     // Descriptors are closed first.
-    wait_for(&mut sim, Notice::Readable(token(0).with(What::Output(Stream::Stdout))));
+    wait_for(
+        &mut sim,
+        Notice::Readable(token(0).with(What::Output(Stream::Stdout))),
+    );
     assert!(sim.now() >= Ns::from_millis(1_700), "{:?}", sim.now());
 }
 
@@ -199,8 +327,17 @@ fn a_story_has_the_seed_the_scripts_the_faults_and_the_log() {
     exit(&mut sim, 0);
     let _ = read(&mut sim, 0, Stream::Stdout);
     let story = sim.story();
-    for words in ["seed 4711", "plays: echo stdout \"x\"; exit 3", "went wrong 1 time: read short", "watch EMFILE", "Executed(1000)"] {
+    for words in [
+        "seed 4711",
+        "plays: echo stdout \"x\"; exit 3",
+        "went wrong 1 time: read short",
+        "watch EMFILE",
+        "Executed(1000)",
+    ] {
         assert!(story.contains(words), "{words}: {story}");
     }
-    assert_eq!(faults::parse("watch EMFILE"), Ok((Call::Watch, Fault::Watch(Errno::from_raw(libc::EMFILE)))));
+    assert_eq!(
+        faults::parse("watch EMFILE"),
+        Ok((Call::Watch, Fault::Watch(Errno::from_raw(libc::EMFILE))))
+    );
 }

@@ -9,26 +9,48 @@ fn status_line(spawner: &mut Spawner, mut plan: Plan, name: &str) -> u64 {
     plan.program = "/bin/sh".into();
     plan.args = vec!["-c".into(), "exec cat /proc/self/status".into()];
     let text = says(spawner, plan);
-    let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("there");
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name))
+        .expect("there");
     u64::from_str_radix(line.trim(), 16).expect("a set")
 }
 
 fn ignore(signal: i32) {
     // SAFETY: no handler, in a process of its own or for a signal that the harness ignores anyway.
-    assert_ne!(unsafe { libc::signal(signal, libc::SIG_IGN) }, libc::SIG_ERR);
+    assert_ne!(
+        unsafe { libc::signal(signal, libc::SIG_IGN) },
+        libc::SIG_ERR
+    );
 }
 
 #[test]
 fn what_the_host_ignores_or_blocks_the_child_does_not() {
     in_a_process_of_its_own(|| {
-        for signal in [libc::SIGPIPE, libc::SIGHUP, libc::SIGINT, libc::SIGTTOU, libc::SIGUSR1, 40, 64] {
+        for signal in [
+            libc::SIGPIPE,
+            libc::SIGHUP,
+            libc::SIGINT,
+            libc::SIGTTOU,
+            libc::SIGUSR1,
+            40,
+            64,
+        ] {
             ignore(signal);
         }
         let blocked = host::Blocked::new();
         for options in all_options() {
             let mut spawner = Spawner::new(options);
-            assert_eq!(status_line(&mut spawner, shell(""), "SigIgn:"), 0, "{options:?}");
-            assert_eq!(status_line(&mut spawner, shell(""), "SigBlk:"), 0, "{options:?}");
+            assert_eq!(
+                status_line(&mut spawner, shell(""), "SigIgn:"),
+                0,
+                "{options:?}"
+            );
+            assert_eq!(
+                status_line(&mut spawner, shell(""), "SigBlk:"),
+                0,
+                "{options:?}"
+            );
         }
         drop(blocked);
     });
@@ -53,12 +75,26 @@ fn an_ignored_sigchld_is_not_passed_on() {
             let mut spawner = Spawner::new(options);
             let (read, write) = pipe();
             let null = null();
-            let ends = [ChildEnd::Fd(null.as_raw_fd()), ChildEnd::Fd(write.as_raw_fd()), ChildEnd::Inherit];
-            let launched = spawner.launch(&Arc::new(plan("/bin/cat", &["/proc/self/status"])), ends, Inside::default()).expect("starts");
+            let ends = [
+                ChildEnd::Fd(null.as_raw_fd()),
+                ChildEnd::Fd(write.as_raw_fd()),
+                ChildEnd::Inherit,
+            ];
+            let launched = spawner
+                .launch(
+                    &Arc::new(plan("/bin/cat", &["/proc/self/status"])),
+                    ends,
+                    Inside::default(),
+                )
+                .expect("starts");
             drop(write);
             let mut text = String::new();
             File::from(read).read_to_string(&mut text).expect("text");
-            let line = text.lines().find(|line| line.starts_with("SigIgn:")).expect("there").to_owned();
+            let line = text
+                .lines()
+                .find(|line| line.starts_with("SigIgn:"))
+                .expect("there")
+                .to_owned();
             assert!(line.ends_with("\t0000000000000000"), "{line}");
             spawner.recycle(launched.pending);
         }
@@ -71,8 +107,14 @@ fn signals_are_ignored_by_request() {
         let mut spawner = Spawner::new(options);
         let mut plan = shell("");
         plan.ignore = vec![Signal::HUP, Signal::PIPE, Signal::QUIT];
-        let set = [Signal::HUP, Signal::PIPE, Signal::QUIT].iter().fold(0, |set, s| set | prepare::bit(s.as_raw()));
-        assert_eq!(status_line(&mut spawner, plan, "SigIgn:"), set, "{options:?}");
+        let set = [Signal::HUP, Signal::PIPE, Signal::QUIT]
+            .iter()
+            .fold(0, |set, s| set | prepare::bit(s.as_raw()));
+        assert_eq!(
+            status_line(&mut spawner, plan, "SigIgn:"),
+            set,
+            "{options:?}"
+        );
     }
 }
 
@@ -84,14 +126,27 @@ fn a_child_has_three_descriptors_and_not_the_hosts_socket() {
         for options in all_options() {
             let mut spawner = Spawner::new(options);
             // The fourth is the directory that ls reads.
-            assert_eq!(says(&mut spawner, plan("/bin/ls", &["/proc/self/fd"])), "0\n1\n2\n3", "{options:?}");
+            assert_eq!(
+                says(&mut spawner, plan("/bin/ls", &["/proc/self/fd"])),
+                "0\n1\n2\n3",
+                "{options:?}"
+            );
         }
         refuse(&[(libc::SYS_close_range, libc::ENOSYS)]);
-        assert_eq!(says(&mut Spawner::new(options()), plan("/bin/ls", &["/proc/self/fd"])), "0\n1\n2\n3");
+        assert_eq!(
+            says(
+                &mut Spawner::new(options()),
+                plan("/bin/ls", &["/proc/self/fd"])
+            ),
+            "0\n1\n2\n3"
+        );
         let mut plan = plan("/bin/ls", &["/proc/self/fd"]);
         plan.inherit_fds = true;
         let all = says(&mut Spawner::new(options()), plan);
-        assert!(all.lines().any(|fd| fd == socket.as_raw_fd().to_string()), "{all}");
+        assert!(
+            all.lines().any(|fd| fd == socket.as_raw_fd().to_string()),
+            "{all}"
+        );
     });
 }
 
@@ -105,9 +160,19 @@ fn many_descriptors_are_closed_by_list_and_by_counting() {
             rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::empty()).expect("allowed");
             open.push(fd);
         }
-        let options = SpawnOptions { close_range: false, ..options() };
-        assert_eq!(says(&mut Spawner::new(options), plan("/bin/ls", &["/proc/self/fd"])), "0\n1\n2\n3");
-        // Without the list: open(2) of /proc/self/fd is refused to the child by the only way it has, openat; so ls is of no use.
+        let options = SpawnOptions {
+            close_range: false,
+            ..options()
+        };
+        assert_eq!(
+            says(
+                &mut Spawner::new(options),
+                plan("/bin/ls", &["/proc/self/fd"])
+            ),
+            "0\n1\n2\n3"
+        );
+        // Without the list: open(2) of /proc/self/fd is refused to the child by the only way it
+        // has, openat; so ls is of no use.
         refuse(&[(libc::SYS_getdents64, libc::ENOSYS)]);
         let script = "for n in 3 4 5 6 7 8 9; do test -e /proc/self/fd/$n && echo $n; done; true";
         assert_eq!(says(&mut Spawner::new(options), shell(script)), "");
@@ -128,13 +193,20 @@ fn descriptors_are_passed_at_their_numbers_even_where_these_collide() {
         // All of them, each at the place of another, one at its own.
         for turn in 0..files.len() {
             for options in all_options() {
-                let targets: Vec<RawFd> = (0..numbers.len()).map(|n| numbers[(n + turn) % numbers.len()]).collect();
-                let mut plan = shell("for n in \"$@\"; do cat /dev/fd/$n; done; ls /proc/self/fd | wc -l");
+                let targets: Vec<RawFd> = (0..numbers.len())
+                    .map(|n| numbers[(n + turn) % numbers.len()])
+                    .collect();
+                let mut plan =
+                    shell("for n in \"$@\"; do cat /dev/fd/$n; done; ls /proc/self/fd | wc -l");
                 plan.args.push("sh".into());
-                plan.args.extend(targets.iter().map(|n| n.to_string().into()));
+                plan.args
+                    .extend(targets.iter().map(|n| n.to_string().into()));
                 plan.pass = files.iter().cloned().zip(targets).collect();
                 let text = says(&mut Spawner::new(options), plan);
-                assert_eq!(text, "file 0\nfile 1\nfile 2\nfile 3\n8", "{options:?}, turned by {turn}");
+                assert_eq!(
+                    text, "file 0\nfile 1\nfile 2\nfile 3\n8",
+                    "{options:?}, turned by {turn}"
+                );
             }
         }
     });
@@ -150,7 +222,11 @@ fn a_program_and_a_directory_can_be_named_by_a_descriptor_of_the_host() {
             for options in all_options() {
                 let mut plan = plan(format!("{way}/{}", program.as_raw_fd()), &["-P"]);
                 plan.dir = Some(format!("{way}/{}", usr.as_raw_fd()).into());
-                assert_eq!(says(&mut Spawner::new(options), plan), "/usr", "{options:?}");
+                assert_eq!(
+                    says(&mut Spawner::new(options), plan),
+                    "/usr",
+                    "{options:?}"
+                );
             }
         }
     });
@@ -166,7 +242,8 @@ fn a_descriptor_on_its_way_is_not_put_where_another_one_belongs() {
         });
         for options in all_options() {
             let mut spawner = Spawner::new(options);
-            // Two change places, so both must be moved out of the way, while a third is put at each of the lowest free numbers.
+            // Two change places, so both must be moved out of the way, while a third is put at each
+            // of the lowest free numbers.
             for to in 3..20 {
                 let (at_a, at_b) = (a.as_raw_fd(), b.as_raw_fd());
                 if [at_a, at_b].contains(&to) {
@@ -174,9 +251,18 @@ fn a_descriptor_on_its_way_is_not_put_where_another_one_belongs() {
                 }
                 let mut plan = shell("for n in \"$@\"; do cat /dev/fd/$n; done");
                 plan.args.push("sh".into());
-                plan.args.extend([to, at_b, at_a].map(|n| n.to_string().into()));
-                plan.pass = vec![(Arc::clone(&c), to), (Arc::clone(&a), at_b), (Arc::clone(&b), at_a)];
-                assert_eq!(says(&mut spawner, plan), "file c\nfile a\nfile b", "{options:?}, the third at {to}");
+                plan.args
+                    .extend([to, at_b, at_a].map(|n| n.to_string().into()));
+                plan.pass = vec![
+                    (Arc::clone(&c), to),
+                    (Arc::clone(&a), at_b),
+                    (Arc::clone(&b), at_a),
+                ];
+                assert_eq!(
+                    says(&mut spawner, plan),
+                    "file c\nfile a\nfile b",
+                    "{options:?}, the third at {to}"
+                );
             }
         }
     });
@@ -185,7 +271,8 @@ fn a_descriptor_on_its_way_is_not_put_where_another_one_belongs() {
 #[test]
 fn a_host_without_streams_gets_its_children_right() {
     in_a_process_of_its_own(|| {
-        let stderr = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 10).expect("a number");
+        let stderr =
+            rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 10).expect("a number");
         for closed in 0..8 {
             for fd in (0..3).filter(|fd| closed & (1 << fd) != 0) {
                 // SAFETY: nothing of this process uses its streams, the panic hook apart.
@@ -194,9 +281,13 @@ fn a_host_without_streams_gets_its_children_right() {
             // The pipe takes the lowest numbers.
             for options in all_options() {
                 let mut spawner = Spawner::new(options);
-                let script = "echo out; echo err >&2; read line; echo $?; ls /proc/self/fd | tr '\\n' ' '";
+                let script =
+                    "echo out; echo err >&2; read line; echo $?; ls /proc/self/fd | tr '\\n' ' '";
                 let text = says(&mut spawner, shell(script));
-                assert_eq!(text, "out\nerr\n1\n0 1 2 3", "closed {closed:03b} {options:?}");
+                assert_eq!(
+                    text, "out\nerr\n1\n0 1 2 3",
+                    "closed {closed:03b} {options:?}"
+                );
             }
             for fd in 0..3 {
                 // SAFETY: back as it was, or at least open.
@@ -213,13 +304,26 @@ fn a_child_leads_a_group_of_its_own_when_launch_returns() {
         let null = null();
         let ends = [ChildEnd::Fd(null.as_raw_fd()); 3];
         for _ in 0..20 {
-            let mut launched = spawner.launch(&Arc::new(plan("/bin/sleep", &["60"])), ends, Inside::default()).expect("starts");
+            let mut launched = spawner
+                .launch(
+                    &Arc::new(plan("/bin/sleep", &["60"])),
+                    ends,
+                    Inside::default(),
+                )
+                .expect("starts");
             let pid = Pid::from_raw(launched.pid as i32).expect("a pid");
             assert_eq!(rustix::process::getpgid(Some(pid)), Ok(pid));
             // A signal to the group reaches it, wherever it is on its way.
-            rustix::process::kill_process_group(pid, rustix::process::Signal::KILL).expect("a group");
-            assert_eq!(std::os::unix::process::ExitStatusExt::signal(&reap(launched.pid)), Some(libc::SIGKILL));
-            assert!(matches!(known(&mut launched.pending), SpawnOutcome::Started), "its exit tells the rest");
+            rustix::process::kill_process_group(pid, rustix::process::Signal::KILL)
+                .expect("a group");
+            assert_eq!(
+                std::os::unix::process::ExitStatusExt::signal(&reap(launched.pid)),
+                Some(libc::SIGKILL)
+            );
+            assert!(
+                matches!(known(&mut launched.pending), SpawnOutcome::Started),
+                "its exit tells the rest"
+            );
             spawner.recycle(launched.pending);
         }
     }
@@ -239,14 +343,21 @@ fn directory_umask_limits_arguments_and_variables_arrive() {
     }
     let mut plan = plan("cat", &["/proc/self/cmdline"]);
     plan.arg0 = Some("another name".into());
-    assert_eq!(says(&mut Spawner::new(options()), plan), "another name\0/proc/self/cmdline\0");
+    assert_eq!(
+        says(&mut Spawner::new(options()), plan),
+        "another name\0/proc/self/cmdline\0"
+    );
 }
 
 #[test]
 fn a_relative_program_is_looked_for_in_the_childs_directory() {
     let scratch = Scratch::new("relative");
     scratch.file("tool", b"#!/bin/sh\necho \"$0\"\n", 0o755);
-    for (program, path, name) in [("./tool", None, "./tool"), ("tool", Some(""), "./tool"), ("tool", Some("/nowhere:."), "./tool")] {
+    for (program, path, name) in [
+        ("./tool", None, "./tool"),
+        ("tool", Some(""), "./tool"),
+        ("tool", Some("/nowhere:."), "./tool"),
+    ] {
         let mut plan = plan(program, &[]);
         plan.dir = Some(scratch.0.clone());
         if let Some(path) = path {

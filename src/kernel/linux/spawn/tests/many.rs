@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread;
 
 fn mappings() -> usize {
-    std::fs::read_to_string("/proc/self/maps").expect("a /proc").lines().count()
+    std::fs::read_to_string("/proc/self/maps")
+        .expect("a /proc")
+        .lines()
+        .count()
 }
 
 #[test]
@@ -23,7 +26,11 @@ fn threads_that_spawn_and_allocate_do_not_disturb_each_other_and_leave_nothing()
             scope.spawn(|| {
                 // A storm of signals: no handler may run in a child, whose memory is ours.
                 while !over.load(Ordering::Relaxed) {
-                    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::USR1).expect("ourselves");
+                    rustix::process::kill_process(
+                        rustix::process::getpid(),
+                        rustix::process::Signal::USR1,
+                    )
+                    .expect("ourselves");
                     thread::sleep(Duration::from_micros(200));
                 }
             });
@@ -32,11 +39,23 @@ fn threads_that_spawn_and_allocate_do_not_disturb_each_other_and_leave_nothing()
         });
         assert_eq!(open_descriptors(), descriptors);
         // Threads and allocators map; a stack that is left per spawn would be thousands.
-        assert!(mappings() < maps + 100, "{maps} mappings became {}", mappings());
+        assert!(
+            mappings() < maps + 100,
+            "{maps} mappings became {}",
+            mappings()
+        );
         // SAFETY: asks only.
-        assert_eq!(unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) }, -1, "no child is left");
+        assert_eq!(
+            unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) },
+            -1,
+            "no child is left"
+        );
         assert!(handled.load(Ordering::Relaxed) > 0, "the storm came");
-        assert_eq!(FOREIGN.load(Ordering::Relaxed), 0, "a handler has run in a child");
+        assert_eq!(
+            FOREIGN.load(Ordering::Relaxed),
+            0,
+            "a handler has run in a child"
+        );
     });
 }
 
@@ -46,7 +65,8 @@ static HANDLED: std::sync::OnceLock<Arc<AtomicUsize>> = std::sync::OnceLock::new
 static HOST: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn handler(_: i32) {
-    // SAFETY: no arguments. Not the library's getpid, which a child in shared memory might get wrong.
+    // SAFETY: no arguments. Not the library's getpid, which a child in shared memory might get
+    // wrong.
     let pid = unsafe { syscall::call(libc::SYS_getpid, [0; 5]) };
     if pid == Ok(HOST.load(Ordering::Relaxed)) {
         if let Some(handled) = HANDLED.get() {
@@ -62,7 +82,10 @@ fn count_signals(handled: &Arc<AtomicUsize>) {
     HANDLED.set(Arc::clone(handled)).expect("once a process");
     let handler: extern "C" fn(i32) = handler;
     // SAFETY: the handler touches atomics only.
-    assert_ne!(unsafe { libc::signal(libc::SIGUSR1, handler as usize) }, libc::SIG_ERR);
+    assert_ne!(
+        unsafe { libc::signal(libc::SIGUSR1, handler as usize) },
+        libc::SIG_ERR
+    );
 }
 
 #[test]
@@ -74,25 +97,49 @@ fn no_handler_of_the_host_runs_in_a_child_that_gets_a_signal_on_its_way() {
             let mut spawner = Spawner::new(options);
             for _ in 0..50 {
                 let plan = Arc::new(plan("/bin/sleep", &["600"]));
-                let mut launched = spawner.launch(&plan, [ChildEnd::Fd(null.as_raw_fd()); 3], Inside::default()).expect("starts");
+                let mut launched = spawner
+                    .launch(
+                        &plan,
+                        [ChildEnd::Fd(null.as_raw_fd()); 3],
+                        Inside::default(),
+                    )
+                    .expect("starts");
                 let group = Pid::from_raw(launched.pid as i32).expect("a pid");
-                rustix::process::kill_process_group(group, rustix::process::Signal::USR1).expect("a group");
-                assert_eq!(std::os::unix::process::ExitStatusExt::signal(&reap(launched.pid)), Some(libc::SIGUSR1));
-                assert!(matches!(known(&mut launched.pending), SpawnOutcome::Started));
+                rustix::process::kill_process_group(group, rustix::process::Signal::USR1)
+                    .expect("a group");
+                assert_eq!(
+                    std::os::unix::process::ExitStatusExt::signal(&reap(launched.pid)),
+                    Some(libc::SIGUSR1)
+                );
+                assert!(matches!(
+                    known(&mut launched.pending),
+                    SpawnOutcome::Started
+                ));
                 spawner.recycle(launched.pending);
             }
         }
-        assert_eq!(FOREIGN.load(Ordering::Relaxed), 0, "a handler has run in a child");
+        assert_eq!(
+            FOREIGN.load(Ordering::Relaxed),
+            0,
+            "a handler has run in a child"
+        );
     });
 }
 
-/// Each thread spawns so many, one in four of which cannot start, four in flight, and allocates all the time.
+/// Each thread spawns so many, one in four of which cannot start, four in flight, and allocates all
+/// the time.
 fn spawn_all(threads: usize, each: usize) {
     thread::scope(|scope| {
         for seed in 0..threads {
             scope.spawn(move || {
                 let mut spawner = Spawner::new(options());
-                let plans = [plan("true", &[]), plan("false", &[]), plan("lastwords-nowhere", &[]), shell("exit 3")].map(Arc::new);
+                let plans = [
+                    plan("true", &[]),
+                    plan("false", &[]),
+                    plan("lastwords-nowhere", &[]),
+                    shell("exit 3"),
+                ]
+                .map(Arc::new);
                 let codes = [Some(0), Some(1), None, Some(3)];
                 let null = null();
                 let mut flying = std::collections::VecDeque::new();
@@ -101,7 +148,13 @@ fn spawn_all(threads: usize, each: usize) {
                     let kind = (n + seed) % plans.len();
                     flying.push_back((
                         kind,
-                        spawner.launch(&plans[kind], [ChildEnd::Fd(null.as_raw_fd()); 3], Inside::default()).expect("starts"),
+                        spawner
+                            .launch(
+                                &plans[kind],
+                                [ChildEnd::Fd(null.as_raw_fd()); 3],
+                                Inside::default(),
+                            )
+                            .expect("starts"),
                     ));
                     held.push(vec![n as u8; 16 + n * 37 % 5_000]);
                     held.truncate(n % 50);
@@ -136,14 +189,28 @@ fn no_write_end_leaks_into_the_other_threads_child() {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
-                // Children that live long: a pipe of the other thread's that one of them had would not end.
+                // Children that live long: a pipe of the other thread's that one of them had would
+                // not end.
                 let mut spawner = Spawner::new(options());
                 let mut sleepers = Vec::new();
                 while !over.load(Ordering::Relaxed) && sleepers.len() < 300 {
                     let (read, write) = pipe();
-                    let ends = [ChildEnd::Fd(read.as_raw_fd()), ChildEnd::Fd(write.as_raw_fd()), ChildEnd::Fd(write.as_raw_fd())];
-                    let mut launched = spawner.launch(&Arc::new(plan("/bin/sleep", &["600"])), ends, Inside::default()).expect("starts");
-                    assert!(matches!(known(&mut launched.pending), SpawnOutcome::Started));
+                    let ends = [
+                        ChildEnd::Fd(read.as_raw_fd()),
+                        ChildEnd::Fd(write.as_raw_fd()),
+                        ChildEnd::Fd(write.as_raw_fd()),
+                    ];
+                    let mut launched = spawner
+                        .launch(
+                            &Arc::new(plan("/bin/sleep", &["600"])),
+                            ends,
+                            Inside::default(),
+                        )
+                        .expect("starts");
+                    assert!(matches!(
+                        known(&mut launched.pending),
+                        SpawnOutcome::Started
+                    ));
                     sleepers.push(launched);
                 }
                 while !over.load(Ordering::Relaxed) {
@@ -151,7 +218,8 @@ fn no_write_end_leaks_into_the_other_threads_child() {
                 }
                 for sleeper in sleepers {
                     let pid = Pid::from_raw(sleeper.pid as i32).expect("a pid");
-                    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("ours");
+                    rustix::process::kill_process(pid, rustix::process::Signal::KILL)
+                        .expect("ours");
                     reap(sleeper.pid);
                 }
             });
@@ -169,8 +237,11 @@ fn no_write_end_leaks_into_the_other_threads_child() {
 fn a_child_outlives_the_thread_that_started_it() {
     let (pid, mut pending) = thread::spawn(|| {
         let null = null();
-        let launched =
-            Spawner::new(options()).launch(&Arc::new(shell("sleep 0.2; exit 9")), [ChildEnd::Fd(null.as_raw_fd()); 3], Inside::default());
+        let launched = Spawner::new(options()).launch(
+            &Arc::new(shell("sleep 0.2; exit 9")),
+            [ChildEnd::Fd(null.as_raw_fd()); 3],
+            Inside::default(),
+        );
         let launched = launched.expect("starts");
         (launched.pid, launched.pending)
     })
@@ -188,22 +259,38 @@ fn a_host_with_many_descriptors_lends_low_numbers_and_loses_none() {
         let before = open_descriptors();
         for round in 0..rounds(50) {
             // Both streams in one pipe, more in flight than there are lanes.
-            assert_eq!(says(&mut spawner, plan("/bin/ls", &["/proc/self/fd"])), "0\n1\n2\n3", "round {round}");
+            assert_eq!(
+                says(&mut spawner, plan("/bin/ls", &["/proc/self/fd"])),
+                "0\n1\n2\n3",
+                "round {round}"
+            );
             let error = output(&mut spawner, plan("/nowhere", &[])).expect_err("not there");
             assert_eq!(error.step(), Step::Exec);
             let null = null.try_clone().expect("a number");
             let ends = [ChildEnd::Fd(null.as_raw_fd()); 3];
             let plan = Arc::new(shell(":"));
-            let flying: Vec<Launched> = (0..7).map(|_| spawner.launch(&plan, ends, Inside::default()).expect("starts")).collect();
+            let flying: Vec<Launched> = (0..7)
+                .map(|_| {
+                    spawner
+                        .launch(&plan, ends, Inside::default())
+                        .expect("starts")
+                })
+                .collect();
             for mut launched in flying {
-                assert!(matches!(known(&mut launched.pending), SpawnOutcome::Started));
+                assert!(matches!(
+                    known(&mut launched.pending),
+                    SpawnOutcome::Started
+                ));
                 let status = reap(launched.pid);
                 assert!(status.success(), "{status}");
                 spawner.recycle(launched.pending);
             }
         }
         assert_eq!(open_descriptors(), before);
-        assert!(spawner.lanes.free_count() > 0, "lanes were used, and came back");
+        assert!(
+            spawner.lanes.free_count() > 0,
+            "lanes were used, and came back"
+        );
         // What is passed may have any number: the table is copied.
         let (last, to) = (filled.last().expect("many"), filled.len() as RawFd + 1_000);
         let mut plan = plan("/bin/ls", &["/proc/self/fd"]);
@@ -217,22 +304,46 @@ fn numbers_are_reserved_before_the_host_comes_by_many_descriptors_and_not_where_
     in_a_process_of_its_own(|| {
         let limited = |most: u64| {
             let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-            rustix::process::setrlimit(rustix::process::Resource::Nofile, rustix::process::Rlimit { current: Some(most), ..limit })
+            rustix::process::setrlimit(
+                rustix::process::Resource::Nofile,
+                rustix::process::Rlimit {
+                    current: Some(most),
+                    ..limit
+                },
+            )
         };
         limited(1024).expect("lower");
-        assert_eq!(Spawner::new(free()).lanes.free_count(), 0, "a table that stays small is copied");
+        assert_eq!(
+            Spawner::new(free()).lanes.free_count(),
+            0,
+            "a table that stays small is copied"
+        );
         limited(2048).expect("as before, or the tests have too few");
         let mut spawner = Spawner::new(free());
         assert!(spawner.lanes.free_count() > 0);
         let _filled = fill(1_100);
         let null = null();
-        let launch = |spawner: &mut Spawner, ends| spawner.launch(&Arc::new(plan("/bin/true", &[])), ends, Inside::default());
-        let mut launched = launch(&mut spawner, [ChildEnd::Fd(null.as_raw_fd()); 3]).expect("starts");
+        let launch = |spawner: &mut Spawner, ends| {
+            spawner.launch(&Arc::new(plan("/bin/true", &[])), ends, Inside::default())
+        };
+        let mut launched =
+            launch(&mut spawner, [ChildEnd::Fd(null.as_raw_fd()); 3]).expect("starts");
         assert!(launched.pending.has_lane(), "the first child has one");
-        assert!(matches!(known(&mut launched.pending), SpawnOutcome::Started));
+        assert!(matches!(
+            known(&mut launched.pending),
+            SpawnOutcome::Started
+        ));
         assert!(reap(launched.pid).success());
         // What is inherited must be what the host has there now, and not a moment later.
-        let inherits = launch(&mut spawner, [ChildEnd::Inherit, ChildEnd::Fd(null.as_raw_fd()), ChildEnd::Inherit]).expect("starts");
+        let inherits = launch(
+            &mut spawner,
+            [
+                ChildEnd::Inherit,
+                ChildEnd::Fd(null.as_raw_fd()),
+                ChildEnd::Inherit,
+            ],
+        )
+        .expect("starts");
         assert!(!inherits.pending.has_lane());
         assert!(reap(inherits.pid).success());
     });

@@ -1,17 +1,22 @@
-//! The spawner on the real kernel. What would disturb other tests is done in a forked copy of the test process.
+//! The spawner on the real kernel. What would disturb other tests is done in a forked copy of the
+//! test process.
 //!
-//! More of it: `LASTWORDS_SPAWNS=100000`. Under AddressSanitizer (the interface must be found at run time, and a child must not take
-//! frames from the thread whose memory it shares):
+//! More of it: `LASTWORDS_SPAWNS=100000`. Under AddressSanitizer (the interface must be found at
+//! run time, and a child must not take frames from the thread whose memory it shares):
 //!
 //! ```text
 //! ASAN_OPTIONS=detect_stack_use_after_return=0 RUSTFLAGS="-Zsanitizer=address -Clink-arg=-rdynamic" \
 //!     cargo +nightly test --lib --target x86_64-unknown-linux-gnu kernel::linux::spawn
 //! ```
 //!
-//! Under valgrind: `LASTWORDS_VFORK=1` and `--test-threads=1`. It cannot go on after an exec that fails late (a missing interpreter,
-//! E2BIG), keeps descriptor limits to itself, and refuses clone3, so the tests of these fail there.
+//! Under valgrind: `LASTWORDS_VFORK=1` and `--test-threads=1`. It cannot go on after an exec that
+//! fails late (a missing interpreter, E2BIG), keeps descriptor limits to itself, and refuses
+//! clone3, so the tests of these fail there.
 
-#![expect(unsafe_code, reason = "forks the test process, refuses system calls in the copy")]
+#![expect(
+    unsafe_code,
+    reason = "forks the test process, refuses system calls in the copy"
+)]
 
 mod inherit;
 mod many;
@@ -34,21 +39,40 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// What a new kernel can do.
 fn free() -> SpawnOptions {
-    SpawnOptions { vfork: false, clone3: true, pidfd: true, close_range: true }
+    SpawnOptions {
+        vfork: false,
+        clone3: true,
+        pidfd: true,
+        close_range: true,
+    }
 }
 
-/// The same; with the environment variable `LASTWORDS_VFORK` the caller waits for exec, as it must under valgrind.
+/// The same; with the environment variable `LASTWORDS_VFORK` the caller waits for exec, as it must
+/// under valgrind.
 fn options() -> SpawnOptions {
-    SpawnOptions { vfork: std::env::var_os("LASTWORDS_VFORK").is_some(), ..free() }
+    SpawnOptions {
+        vfork: std::env::var_os("LASTWORDS_VFORK").is_some(),
+        ..free()
+    }
 }
 
 /// Every way to make and to equip a child that can be had on a new kernel.
 fn all_options() -> [SpawnOptions; 4] {
     [
         options(),
-        SpawnOptions { vfork: true, ..options() },
-        SpawnOptions { clone3: false, pidfd: false, ..options() },
-        SpawnOptions { close_range: false, ..options() },
+        SpawnOptions {
+            vfork: true,
+            ..options()
+        },
+        SpawnOptions {
+            clone3: false,
+            pidfd: false,
+            ..options()
+        },
+        SpawnOptions {
+            close_range: false,
+            ..options()
+        },
     ]
 }
 
@@ -63,7 +87,11 @@ fn shell(script: &str) -> Plan {
 }
 
 fn null() -> File {
-    File::options().read(true).write(true).open("/dev/null").expect("/dev/null")
+    File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+        .expect("/dev/null")
 }
 
 fn pipe() -> (OwnedFd, OwnedFd) {
@@ -74,7 +102,9 @@ fn pipe() -> (OwnedFd, OwnedFd) {
 fn reap(pid: u32) -> ExitStatus {
     let pid = Pid::from_raw(pid as i32).expect("a pid");
     let wait = || rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
-    let (_, status) = rustix::io::retry_on_intr(wait).expect("ours").expect("waited");
+    let (_, status) = rustix::io::retry_on_intr(wait)
+        .expect("ours")
+        .expect("waited");
     std::os::unix::process::ExitStatusExt::from_raw(status.as_raw())
 }
 
@@ -87,7 +117,11 @@ fn known(pending: &mut Pending) -> SpawnOutcome {
 fn output(spawner: &mut Spawner, plan: Plan) -> Result<(String, ExitStatus), SpawnError> {
     let (read, write) = pipe();
     let null = null();
-    let ends = [ChildEnd::Fd(null.as_raw_fd()), ChildEnd::Fd(write.as_raw_fd()), ChildEnd::Fd(write.as_raw_fd())];
+    let ends = [
+        ChildEnd::Fd(null.as_raw_fd()),
+        ChildEnd::Fd(write.as_raw_fd()),
+        ChildEnd::Fd(write.as_raw_fd()),
+    ];
     let launched = spawner.launch(&Arc::new(plan), ends, Inside::default());
     drop(write);
     let mut launched = launched?;
@@ -110,8 +144,8 @@ fn says(spawner: &mut Spawner, plan: Plan) -> String {
     text.trim_end().to_owned()
 }
 
-/// From now on panics in a copy of this process are told on stderr. Set up before there is one: in the copy the lock for it may be
-/// held by a thread that it has not.
+/// From now on panics in a copy of this process are told on stderr. Set up before there is one: in
+/// the copy the lock for it may be held by a thread that it has not.
 fn told_in_copies() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -127,10 +161,12 @@ fn told_in_copies() {
     });
 }
 
-/// Runs `test` in a forked copy of this process, so that it may close descriptors, change dispositions, and the like.
+/// Runs `test` in a forked copy of this process, so that it may close descriptors, change
+/// dispositions, and the like.
 fn in_a_process_of_its_own(test: impl FnOnce()) {
     told_in_copies();
-    // SAFETY: the C library makes its allocator usable in the copy; the copy ends without returning into the test harness.
+    // SAFETY: the C library makes its allocator usable in the copy; the copy ends without returning
+    // into the test harness.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "{}", std::io::Error::last_os_error());
     if pid == 0 {
@@ -148,19 +184,44 @@ fn in_a_process_of_its_own(test: impl FnOnce()) {
 
 /// From now on these system calls fail, in this process and its children.
 fn refuse(calls: &[(std::ffi::c_long, i32)]) {
-    let op = |code: u32, jump: u8, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: jump, k };
+    let op = |code: u32, jump: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: jump,
+        k,
+    };
     // The number is the first word of `seccomp_data`.
     let mut program = vec![op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
     for (number, errno) in calls {
-        program.push(op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, *number as u32));
-        program.push(op(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ERRNO | *errno as u32));
+        program.push(op(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            1,
+            *number as u32,
+        ));
+        program.push(op(
+            libc::BPF_RET | libc::BPF_K,
+            0,
+            libc::SECCOMP_RET_ERRNO | *errno as u32,
+        ));
     }
     program.push(op(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW));
-    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
     // SAFETY: numbers only.
-    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+    assert_eq!(
+        unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) },
+        0
+    );
     // SAFETY: the kernel copies the filter.
-    let set = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) };
+    let set = unsafe {
+        libc::prctl(
+            libc::PR_SET_SECCOMP,
+            libc::SECCOMP_MODE_FILTER,
+            &raw const filter,
+        )
+    };
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
 
@@ -174,8 +235,8 @@ impl Scratch {
         Scratch(path)
     }
 
-    /// A file with this text and mode. Written by another process: a descriptor open for writing here would for a moment be in
-    /// children of other tests too, and make the file busy.
+    /// A file with this text and mode. Written by another process: a descriptor open for writing
+    /// here would for a moment be in children of other tests too, and make the file busy.
     fn file(&self, name: &str, text: &[u8], mode: u32) -> PathBuf {
         let path = self.0.join(name);
         let mut cat = std::process::Command::new("sh")
@@ -218,7 +279,10 @@ fn with_lanes() -> (Spawner, Vec<OwnedFd>) {
     std::thread::sleep(Duration::from_millis(20));
     assert_eq!(says(&mut spawner, shell("echo small")), "small");
     filled.extend(fill(900));
-    assert!(filled.last().is_some_and(|fd| fd.as_raw_fd() >= 900), "the limit of open files is too low for this test");
+    assert!(
+        filled.last().is_some_and(|fd| fd.as_raw_fd() >= 900),
+        "the limit of open files is too low for this test"
+    );
     std::thread::sleep(Duration::from_millis(20));
     (spawner, filled)
 }
@@ -231,7 +295,10 @@ fn open_descriptors() -> usize {
 
 /// How many times; more with the environment variable `LASTWORDS_SPAWNS`.
 fn rounds(default: usize) -> usize {
-    std::env::var("LASTWORDS_SPAWNS").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+    std::env::var("LASTWORDS_SPAWNS")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(default)
 }
 
 fn is_root() -> bool {

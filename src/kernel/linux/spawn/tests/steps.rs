@@ -24,17 +24,38 @@ fn facts(error: &SpawnError) -> (Step, i32, Option<&Path>) {
 #[test]
 fn a_program_that_is_nowhere_in_path_is_not_found() {
     let error = fails(|| plan("lastwords-no-such-program", &[]));
-    assert_eq!(facts(&error), (Step::Find, libc::ENOENT, Some(Path::new("lastwords-no-such-program"))));
+    assert_eq!(
+        facts(&error),
+        (
+            Step::Find,
+            libc::ENOENT,
+            Some(Path::new("lastwords-no-such-program"))
+        )
+    );
     assert!(error.is_not_found());
 }
 
 #[test]
 fn a_program_with_a_slash_that_is_not_there_is_not_found() {
     let error = fails(|| plan("/nowhere/program", &[]));
-    assert_eq!(facts(&error), (Step::Exec, libc::ENOENT, Some(Path::new("/nowhere/program"))));
+    assert_eq!(
+        facts(&error),
+        (
+            Step::Exec,
+            libc::ENOENT,
+            Some(Path::new("/nowhere/program"))
+        )
+    );
     assert!(error.is_not_found());
     let error = fails(|| plan("/dev/null/program", &[]));
-    assert_eq!(facts(&error), (Step::Exec, libc::ENOTDIR, Some(Path::new("/dev/null/program"))));
+    assert_eq!(
+        facts(&error),
+        (
+            Step::Exec,
+            libc::ENOTDIR,
+            Some(Path::new("/dev/null/program"))
+        )
+    );
 }
 
 #[test]
@@ -47,10 +68,20 @@ fn a_missing_working_directory_is_named_and_is_not_the_program() {
         }
     };
     let error = fails(with_dir("/nowhere/at all"));
-    assert_eq!(facts(&error), (Step::Chdir, libc::ENOENT, Some(Path::new("/nowhere/at all"))));
+    assert_eq!(
+        facts(&error),
+        (
+            Step::Chdir,
+            libc::ENOENT,
+            Some(Path::new("/nowhere/at all"))
+        )
+    );
     assert!(!error.is_not_found());
     let error = fails(with_dir("/dev/null"));
-    assert_eq!(facts(&error), (Step::Chdir, libc::ENOTDIR, Some(Path::new("/dev/null"))));
+    assert_eq!(
+        facts(&error),
+        (Step::Chdir, libc::ENOTDIR, Some(Path::new("/dev/null")))
+    );
 }
 
 #[test]
@@ -59,11 +90,17 @@ fn a_file_without_execute_permission_is_told_so() {
     let file = scratch.file("tool", b"#!/bin/sh\n", 0o644);
     let error = fails(|| plan(&file, &[]));
     assert_eq!(facts(&error), (Step::Exec, libc::EACCES, Some(&*file)));
-    assert!(error.to_string().contains("no execute permission"), "{error}");
+    assert!(
+        error.to_string().contains("no execute permission"),
+        "{error}"
+    );
     // In PATH it is remembered, whatever comes after it.
     let searched = || {
         let mut plan = plan("tool", &[]);
-        plan.env.insert("PATH".into(), Some(format!("/nowhere:{}:/bin", scratch.0.display()).into()));
+        plan.env.insert(
+            "PATH".into(),
+            Some(format!("/nowhere:{}:/bin", scratch.0.display()).into()),
+        );
         plan
     };
     let error = fails(searched);
@@ -73,7 +110,10 @@ fn a_file_without_execute_permission_is_told_so() {
     later.file("tool", b"#!/bin/sh\necho later\n", 0o755);
     for options in all_options() {
         let mut plan = plan("tool", &[]);
-        plan.env.insert("PATH".into(), Some(format!("{}:{}", scratch.0.display(), later.0.display()).into()));
+        plan.env.insert(
+            "PATH".into(),
+            Some(format!("{}:{}", scratch.0.display(), later.0.display()).into()),
+        );
         assert_eq!(says(&mut Spawner::new(options), plan), "later");
     }
     let error = fails(|| plan("/bin/", &[]));
@@ -104,11 +144,17 @@ fn a_missing_interpreter_is_named() {
     for program in [file.as_path(), Path::new("tool")] {
         let error = fails(|| {
             let mut plan = plan(program, &[]);
-            plan.env.insert("PATH".into(), Some(scratch.0.clone().into()));
+            plan.env
+                .insert("PATH".into(), Some(scratch.0.clone().into()));
             plan
         });
         assert_eq!(facts(&error), (Step::Exec, libc::ENOENT, Some(&*file)));
-        assert!(error.to_string().contains("the interpreter \"/nowhere/python3\" is missing"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains("the interpreter \"/nowhere/python3\" is missing"),
+            "{error}"
+        );
         assert!(!error.is_not_found(), "the program was found");
     }
     // Relative to the child's directory, which is not the host's.
@@ -139,7 +185,11 @@ fn a_missing_loader_of_a_binary_is_named() {
 #[test]
 fn what_is_no_program_is_told_so() {
     let scratch = Scratch::new("format");
-    for (name, text, note) in [("text", &b"echo hello\n"[..], "no #! line"), ("empty", b"", "empty"), ("elf", b"\x7fELF????", "damaged")] {
+    for (name, text, note) in [
+        ("text", &b"echo hello\n"[..], "no #! line"),
+        ("empty", b"", "empty"),
+        ("elf", b"\x7fELF????", "damaged"),
+    ] {
         let file = scratch.file(name, text, 0o755);
         let error = fails(|| plan(&file, &[]));
         assert_eq!(facts(&error), (Step::Exec, libc::ENOEXEC, Some(&*file)));
@@ -154,7 +204,10 @@ fn a_busy_file_is_told_so_and_may_be_tried_again() {
     let writer = File::options().append(true).open(&file).expect("ours");
     let error = fails(|| plan(&file, &[]));
     assert_eq!(facts(&error), (Step::Exec, libc::ETXTBSY, Some(&*file)));
-    assert!(error.is_retryable() && error.to_string().contains("open for writing"), "{error}");
+    assert!(
+        error.is_retryable() && error.to_string().contains("open for writing"),
+        "{error}"
+    );
     drop(writer);
 }
 
@@ -165,31 +218,48 @@ fn what_is_too_large_is_named_with_its_size_and_without_its_value() {
         move || {
             let mut plan = shell(":");
             // `BULKY=` is part of the string.
-            plan.env.insert("BULKY".into(), Some("s".repeat(len - 6).into()));
+            plan.env
+                .insert("BULKY".into(), Some("s".repeat(len - 6).into()));
             plan
         }
     };
     let error = fails(with_value(longest));
-    assert_eq!((error.step(), error.raw_os_error()), (Step::Exec, libc::E2BIG));
+    assert_eq!(
+        (error.step(), error.raw_os_error()),
+        (Step::Exec, libc::E2BIG)
+    );
     let sizes = error.largest().expect("told");
     assert_eq!(sizes.largest[0], ("BULKY".to_owned(), longest as u64));
     assert!(sizes.total > longest as u64 && sizes.largest.len() <= 5);
     let text = format!("{error} {error:?}");
-    assert!(text.contains("BULKY is too long") && !text.contains("sss"), "{text}");
+    assert!(
+        text.contains("BULKY is too long") && !text.contains("sss"),
+        "{text}"
+    );
     let mut spawner = Spawner::new(options());
-    assert!(output(&mut spawner, with_value(longest - 1)()).is_ok(), "one byte less is not too much");
+    assert!(
+        output(&mut spawner, with_value(longest - 1)()).is_ok(),
+        "one byte less is not too much"
+    );
 
     let error = fails(|| plan("/bin/sh", &["-c", ":", &"a".repeat(longest)]));
-    assert_eq!(error.largest().expect("told").largest[0], ("argument 3".to_owned(), longest as u64));
+    assert_eq!(
+        error.largest().expect("told").largest[0],
+        ("argument 3".to_owned(), longest as u64)
+    );
 
     // Together too much, none of them alone: 6 MiB is the most (execve(2)).
     let error = fails(|| {
         let mut plan = shell(":");
-        plan.args.extend(std::iter::repeat_n("b".repeat(100_000).into(), 80));
+        plan.args
+            .extend(std::iter::repeat_n("b".repeat(100_000).into(), 80));
         plan
     });
     let sizes = error.largest().expect("told");
-    assert!(sizes.total > 8_000_000 && sizes.largest.len() == 5, "{sizes:?}");
+    assert!(
+        sizes.total > 8_000_000 && sizes.largest.len() == 5,
+        "{sizes:?}"
+    );
     assert!(error.to_string().contains("together"), "{error}");
 }
 
@@ -200,7 +270,10 @@ fn a_limit_that_cannot_be_set_is_named() {
         plan.limits = vec![(libc::RLIMIT_CORE, 0, 0), (99, 1, 2)];
         plan
     });
-    assert_eq!((error.step(), error.raw_os_error()), (Step::Limits, libc::EINVAL));
+    assert_eq!(
+        (error.step(), error.raw_os_error()),
+        (Step::Limits, libc::EINVAL)
+    );
     assert!(error.to_string().contains("resource 99"), "{error}");
 }
 
@@ -211,7 +284,10 @@ fn a_descriptor_beyond_the_limit_is_named_by_its_number() {
         plan.pass = vec![(Arc::new(null().into()), i32::MAX - 1)];
         plan
     });
-    assert_eq!((error.step(), error.raw_os_error()), (Step::Descriptors, libc::EBADF));
+    assert_eq!(
+        (error.step(), error.raw_os_error()),
+        (Step::Descriptors, libc::EBADF)
+    );
     assert!(error.to_string().contains("number 2147483646"), "{error}");
 }
 
@@ -224,22 +300,49 @@ fn a_terminal_that_is_none_is_told() {
             plan.foreground_terminal = true;
             plan
         });
-        assert_eq!((error.step(), error.raw_os_error()), (Step::Terminal, libc::ENOTTY));
+        assert_eq!(
+            (error.step(), error.raw_os_error()),
+            (Step::Terminal, libc::ENOTTY)
+        );
     });
 }
 
 #[test]
 fn a_refused_group_and_a_refused_user_are_told() {
     in_a_process_of_its_own(|| {
-        refuse(&[(libc::SYS_setpgid, libc::EPERM), (libc::SYS_setgroups, libc::EPERM), (libc::SYS_setresuid, libc::EAGAIN)]);
+        refuse(&[
+            (libc::SYS_setpgid, libc::EPERM),
+            (libc::SYS_setgroups, libc::EPERM),
+            (libc::SYS_setresuid, libc::EAGAIN),
+        ]);
         let error = fails(|| shell(":"));
-        assert_eq!((error.step(), error.raw_os_error()), (Step::Group, libc::EPERM));
+        assert_eq!(
+            (error.step(), error.raw_os_error()),
+            (Step::Group, libc::EPERM)
+        );
     });
     in_a_process_of_its_own(|| {
-        refuse(&[(libc::SYS_setgroups, libc::EPERM), (libc::SYS_setresuid, libc::EAGAIN)]);
+        refuse(&[
+            (libc::SYS_setgroups, libc::EPERM),
+            (libc::SYS_setresuid, libc::EAGAIN),
+        ]);
         for (user, errno, call) in [
-            (UserPlan { uid: Some(1), gid: Some(1) }, libc::EPERM, "setgroups"),
-            (UserPlan { uid: Some(1), gid: None }, libc::EAGAIN, "setresuid"),
+            (
+                UserPlan {
+                    uid: Some(1),
+                    gid: Some(1),
+                },
+                libc::EPERM,
+                "setgroups",
+            ),
+            (
+                UserPlan {
+                    uid: Some(1),
+                    gid: None,
+                },
+                libc::EAGAIN,
+                "setresuid",
+            ),
         ] {
             let error = fails(|| {
                 let mut plan = shell(":");
@@ -255,40 +358,75 @@ fn a_refused_group_and_a_refused_user_are_told() {
 #[test]
 fn a_process_that_cannot_be_made_leaves_nothing() {
     in_a_process_of_its_own(|| {
-        refuse(&[(libc::SYS_clone3, libc::EAGAIN), (libc::SYS_clone, libc::EAGAIN)]);
+        refuse(&[
+            (libc::SYS_clone3, libc::EAGAIN),
+            (libc::SYS_clone, libc::EAGAIN),
+        ]);
         for options in all_options() {
             let mut spawner = Spawner::new(options);
             output(&mut spawner, shell(":")).expect_err("refused");
             let before = open_descriptors();
             for _ in 0..100 {
                 let error = output(&mut spawner, shell(":")).expect_err("refused");
-                assert_eq!((error.step(), error.raw_os_error()), (Step::Clone, libc::EAGAIN));
+                assert_eq!(
+                    (error.step(), error.raw_os_error()),
+                    (Step::Clone, libc::EAGAIN)
+                );
                 assert!(error.is_retryable());
             }
             assert_eq!(open_descriptors(), before);
             assert_eq!(spawner.pool.len(), 1, "one stack, used again");
         }
         // SAFETY: asks only.
-        assert_eq!(unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) }, -1, "no child");
+        assert_eq!(
+            unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) },
+            -1,
+            "no child"
+        );
     });
 }
 
 #[test]
 fn too_few_descriptors_are_an_error_that_leaves_nothing() {
     in_a_process_of_its_own(|| {
-        let mut spawner = Spawner::new(SpawnOptions { vfork: true, ..options() });
+        let mut spawner = Spawner::new(SpawnOptions {
+            vfork: true,
+            ..options()
+        });
         let null = null();
         let plan = Arc::new(shell(":"));
         let mut taken = Vec::new();
         while let Ok(fd) = rustix::io::fcntl_dupfd_cloexec(&null, 0) {
             taken.push(fd);
         }
-        let error = spawner.launch(&plan, [ChildEnd::Fd(null.as_raw_fd()); 3], Inside::default()).expect_err("no pipe");
-        assert_eq!((error.step(), error.raw_os_error()), (Step::Pipe, libc::EMFILE));
+        let error = spawner
+            .launch(
+                &plan,
+                [ChildEnd::Fd(null.as_raw_fd()); 3],
+                Inside::default(),
+            )
+            .expect_err("no pipe");
+        assert_eq!(
+            (error.step(), error.raw_os_error()),
+            (Step::Pipe, libc::EMFILE)
+        );
         // clone3's pidfd.
-        let error = Spawner::new(free()).launch(&plan, [ChildEnd::Fd(null.as_raw_fd()); 3], Inside::default()).expect_err("no pidfd");
-        assert_eq!((error.step(), error.raw_os_error()), (Step::Clone, libc::EMFILE));
+        let error = Spawner::new(free())
+            .launch(
+                &plan,
+                [ChildEnd::Fd(null.as_raw_fd()); 3],
+                Inside::default(),
+            )
+            .expect_err("no pidfd");
+        assert_eq!(
+            (error.step(), error.raw_os_error()),
+            (Step::Clone, libc::EMFILE)
+        );
         // SAFETY: asks only.
-        assert_eq!(unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) }, -1, "no child");
+        assert_eq!(
+            unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) },
+            -1,
+            "no child"
+        );
     });
 }

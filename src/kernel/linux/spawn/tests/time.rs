@@ -1,5 +1,5 @@
-//! How long a caller stands still, and how many children it can make. Judged only as far as a loaded machine allows; the numbers
-//! are told with the environment variable `LASTWORDS_SPAWNS`.
+//! How long a caller stands still, and how many children it can make. Judged only as far as a
+//! loaded machine allows; the numbers are told with the environment variable `LASTWORDS_SPAWNS`.
 
 use super::*;
 use std::collections::VecDeque;
@@ -9,7 +9,14 @@ use std::time::Instant;
 #[test]
 fn a_caller_stands_still_for_less_time_than_one_that_waits_for_exec() {
     in_a_process_of_its_own(|| {
-        let mut spawners = [free(), SpawnOptions { vfork: true, ..free() }].map(Spawner::new);
+        let mut spawners = [
+            free(),
+            SpawnOptions {
+                vfork: true,
+                ..free()
+            },
+        ]
+        .map(Spawner::new);
         let few = compare("few descriptors", &mut spawners);
         // In steps, as a host grows: numbers are reserved while they are low.
         let mut filled = fill(260);
@@ -19,7 +26,10 @@ fn a_caller_stands_still_for_less_time_than_one_that_waits_for_exec() {
         std::thread::sleep(Duration::from_millis(20));
         let many = compare(&format!("{} descriptors", filled.len()), &mut spawners);
         if spawners[0].options.clone3 {
-            assert!(few < 1.0 && many < 1.0, "compared with std: {few:.2}, {many:.2}");
+            assert!(
+                few < 1.0 && many < 1.0,
+                "compared with std: {few:.2}, {many:.2}"
+            );
         }
     });
 }
@@ -27,7 +37,12 @@ fn a_caller_stands_still_for_less_time_than_one_that_waits_for_exec() {
 fn percentile(times: &[Duration], p: usize) -> f64 {
     let mut times = times.to_vec();
     times.sort_unstable();
-    times.get((times.len() * p / 100).min(times.len() - 1)).copied().unwrap_or_default().as_secs_f64() * 1e6
+    times
+        .get((times.len() * p / 100).min(times.len() - 1))
+        .copied()
+        .unwrap_or_default()
+        .as_secs_f64()
+        * 1e6
 }
 
 fn tell(text: String) {
@@ -39,12 +54,16 @@ fn tell(text: String) {
 fn std_command(null: &File) -> Command {
     let copy = || Stdio::from(null.try_clone().expect("a number"));
     let mut command = Command::new("/bin/sh");
-    command.args(["-c", ":"]).stdin(copy()).stdout(copy()).stderr(copy());
+    command
+        .args(["-c", ":"])
+        .stdin(copy())
+        .stdout(copy())
+        .stderr(copy());
     command
 }
 
-/// `sh -c :`, one at a time. The median of the first spawner as a part of std's. Taken in turn, ten each: copying a large table
-/// empties the caches, which is not to be charged to the next.
+/// `sh -c :`, one at a time. The median of the first spawner as a part of std's. Taken in turn, ten
+/// each: copying a large table empties the caches, which is not to be charged to the next.
 fn compare(what: &str, spawners: &mut [Spawner; 2]) -> f64 {
     let plan = Arc::new(plan("/bin/sh", &["-c", ":"]));
     let null = null();
@@ -54,9 +73,14 @@ fn compare(what: &str, spawners: &mut [Spawner; 2]) -> f64 {
         for (spawner, times) in spawners.iter_mut().zip(&mut times) {
             for _ in 0..10 {
                 let begin = Instant::now();
-                let mut launched = spawner.launch(&plan, ends, Inside::default()).expect("starts");
+                let mut launched = spawner
+                    .launch(&plan, ends, Inside::default())
+                    .expect("starts");
                 times.push(begin.elapsed());
-                assert!(matches!(known(&mut launched.pending), SpawnOutcome::Started));
+                assert!(matches!(
+                    known(&mut launched.pending),
+                    SpawnOutcome::Started
+                ));
                 assert!(reap(launched.pid).success());
                 spawner.recycle(launched.pending);
             }
@@ -71,7 +95,9 @@ fn compare(what: &str, spawners: &mut [Spawner; 2]) -> f64 {
     }
     for (name, times) in ["free", "vfork", "std"].into_iter().zip(&times) {
         let [p50, p90, p99] = [50, 90, 99].map(|p| percentile(times, p));
-        tell(format!("{what}: {name} stands still p50 {p50:.1}, p90 {p90:.1}, p99 {p99:.1} us\n"));
+        tell(format!(
+            "{what}: {name} stands still p50 {p50:.1}, p90 {p90:.1}, p99 {p99:.1} us\n"
+        ));
     }
     percentile(&times[0], 50) / percentile(&times[2], 50)
 }
@@ -91,13 +117,20 @@ fn children_are_made_and_reaped_one_at_a_time_and_eight_in_flight() {
                 let mut flying: VecDeque<Launched> = VecDeque::new();
                 for n in 0..each + in_flight {
                     if n < each {
-                        flying.push_back(spawner.launch(&plan, ends, Inside::default()).expect("starts"));
+                        flying.push_back(
+                            spawner
+                                .launch(&plan, ends, Inside::default())
+                                .expect("starts"),
+                        );
                     }
                     if n + 1 >= in_flight
                         && let Some(mut launched) = flying.pop_front()
                     {
                         assert!(reap(launched.pid).success());
-                        assert!(matches!(launched.pending.outcome(), SpawnOutcome::Started), "known before the exit is");
+                        assert!(
+                            matches!(launched.pending.outcome(), SpawnOutcome::Started),
+                            "known before the exit is"
+                        );
                         spawner.recycle(launched.pending);
                     }
                 }
@@ -109,8 +142,14 @@ fn children_are_made_and_reaped_one_at_a_time_and_eight_in_flight() {
             }
             rates[2].push(begin.elapsed() / each);
         }
-        for (name, times) in ["one at a time", "eight in flight", "std, one at a time"].into_iter().zip(&rates) {
-            tell(format!("{name}: {:.0} children a second\n", 1e6 / percentile(times, 50)));
+        for (name, times) in ["one at a time", "eight in flight", "std, one at a time"]
+            .into_iter()
+            .zip(&rates)
+        {
+            tell(format!(
+                "{name}: {:.0} children a second\n",
+                1e6 / percentile(times, 50)
+            ));
         }
         assert_eq!(spawner.pool.len(), 8, "as many stacks as were in flight");
     });

@@ -6,8 +6,17 @@ use crate::words::Signal;
 
 fn way(spawner: &mut Spawner, plan: Plan) -> SpawnWay {
     let null = null();
-    let mut launched = spawner.launch(&Arc::new(plan), [ChildEnd::Fd(null.as_raw_fd()); 3], Inside::default()).expect("starts");
-    assert!(matches!(known(&mut launched.pending), SpawnOutcome::Started));
+    let mut launched = spawner
+        .launch(
+            &Arc::new(plan),
+            [ChildEnd::Fd(null.as_raw_fd()); 3],
+            Inside::default(),
+        )
+        .expect("starts");
+    assert!(matches!(
+        known(&mut launched.pending),
+        SpawnOutcome::Started
+    ));
     assert!(reap(launched.pid).success());
     let way = launched.way;
     spawner.recycle(launched.pending);
@@ -28,7 +37,8 @@ fn a_kernel_or_filter_without_clone3_is_served_by_vfork() {
     }
 }
 
-/// Attaches to the host, tells so, and lets it go on at each stop, with the signal it was stopped for. Does not return.
+/// Attaches to the host, tells so, and lets it go on at each stop, with the signal it was stopped
+/// for. Does not return.
 fn trace(host: i32, told: &OwnedFd) -> ! {
     // SAFETY: attaches without stopping it.
     let seized = unsafe { libc::ptrace(libc::PTRACE_SEIZE, host, 0, 0) };
@@ -75,13 +85,27 @@ fn a_child_of_another_user_leaves_the_host_as_it_was() {
         for options in all_options() {
             let mut spawner = Spawner::new(options);
             let mut plan = shell("id -u; id -g; id -G");
-            plan.user = UserPlan { uid: Some(65_534), gid: Some(65_533) };
-            assert_eq!(says(&mut spawner, plan), "65534\n65533\n65533", "{options:?}");
+            plan.user = UserPlan {
+                uid: Some(65_534),
+                gid: Some(65_533),
+            };
+            assert_eq!(
+                says(&mut spawner, plan),
+                "65534\n65533\n65533",
+                "{options:?}"
+            );
             let mut plan = shell(":");
-            plan.user = UserPlan { uid: None, gid: Some(65_533) };
+            plan.user = UserPlan {
+                uid: None,
+                gid: Some(65_533),
+            };
             assert_eq!(way(&mut spawner, plan), SpawnWay::Fork);
             // SAFETY: asks only.
-            assert_eq!(unsafe { libc::prctl(libc::PR_GET_DUMPABLE) }, 1, "{options:?}");
+            assert_eq!(
+                unsafe { libc::prctl(libc::PR_GET_DUMPABLE) },
+                1,
+                "{options:?}"
+            );
         }
         assert_eq!(rustix::process::getuid().as_raw(), 0);
     });
@@ -99,14 +123,24 @@ fn the_signal_at_the_parents_death_survives_a_change_of_user() {
                 plan.parent_death = Some(Signal::KILL);
                 plan.user.uid = uid;
                 let null = null();
-                let ends = [ChildEnd::Fd(null.as_raw_fd()), ChildEnd::Fd(write.as_raw_fd()), ChildEnd::Inherit];
-                let mut launched = Spawner::new(free()).launch(&Arc::new(plan), ends, Inside::default()).expect("starts");
-                assert!(matches!(known(&mut launched.pending), SpawnOutcome::Started));
+                let ends = [
+                    ChildEnd::Fd(null.as_raw_fd()),
+                    ChildEnd::Fd(write.as_raw_fd()),
+                    ChildEnd::Inherit,
+                ];
+                let mut launched = Spawner::new(free())
+                    .launch(&Arc::new(plan), ends, Inside::default())
+                    .expect("starts");
+                assert!(matches!(
+                    known(&mut launched.pending),
+                    SpawnOutcome::Started
+                ));
                 // SAFETY: ends the copy.
                 unsafe { libc::_exit(0) };
             }
             drop(write);
-            // End of file comes when the child is dead: ten minutes later if the signal is not sent.
+            // End of file comes when the child is dead: ten minutes later if the signal is not
+            // sent.
             assert_eq!(File::from(read).read(&mut [0]).expect("readable"), 0);
         }
     });
@@ -119,19 +153,34 @@ fn the_childs_group_becomes_the_terminals_foreground() {
         let (master, slave) = (&terminal.0, &terminal.1);
         rustix::process::setsid().expect("not a leader");
         // SAFETY: makes it this session's terminal.
-        assert_eq!(unsafe { libc::ioctl(slave.as_raw_fd(), libc::TIOCSCTTY, 0) }, 0);
+        assert_eq!(
+            unsafe { libc::ioctl(slave.as_raw_fd(), libc::TIOCSCTTY, 0) },
+            0
+        );
         rustix::stdio::dup2_stdin(slave).expect("allowed");
         for options in all_options() {
             let mut plan = plan("/bin/sleep", &["600"]);
             plan.foreground_terminal = true;
             let ends = [ChildEnd::Inherit, ChildEnd::Inherit, ChildEnd::Inherit];
-            let mut launched = Spawner::new(options).launch(&Arc::new(plan), ends, Inside::default()).expect("starts");
-            assert!(matches!(known(&mut launched.pending), SpawnOutcome::Started), "{options:?}");
+            let mut launched = Spawner::new(options)
+                .launch(&Arc::new(plan), ends, Inside::default())
+                .expect("starts");
+            assert!(
+                matches!(known(&mut launched.pending), SpawnOutcome::Started),
+                "{options:?}"
+            );
             let group = rustix::termios::tcgetpgrp(master).expect("a terminal");
-            assert_eq!(group.as_raw_nonzero().get() as u32, launched.pid, "{options:?}");
+            assert_eq!(
+                group.as_raw_nonzero().get() as u32,
+                launched.pid,
+                "{options:?}"
+            );
             // ^C reaches it.
             rustix::io::write(master, b"\x03").expect("a terminal");
-            assert_eq!(std::os::unix::process::ExitStatusExt::signal(&reap(launched.pid)), Some(libc::SIGINT));
+            assert_eq!(
+                std::os::unix::process::ExitStatusExt::signal(&reap(launched.pid)),
+                Some(libc::SIGINT)
+            );
         }
         // Closing it would hang up on this session's leader, which is us.
         std::mem::forget(terminal);
@@ -149,14 +198,21 @@ fn terminal() -> (OwnedFd, File) {
     assert_eq!(unsafe { libc::unlockpt(master.as_raw_fd()) }, 0);
     let mut name = [0_u8; 64];
     // SAFETY: the buffer's own length.
-    assert_eq!(unsafe { libc::ptsname_r(master.as_raw_fd(), name.as_mut_ptr().cast(), name.len()) }, 0);
-    let name = std::ffi::CStr::from_bytes_until_nul(&name).expect("a name").to_str().expect("ASCII");
+    assert_eq!(
+        unsafe { libc::ptsname_r(master.as_raw_fd(), name.as_mut_ptr().cast(), name.len()) },
+        0
+    );
+    let name = std::ffi::CStr::from_bytes_until_nul(&name)
+        .expect("a name")
+        .to_str()
+        .expect("ASCII");
     let mut how = File::options();
     std::os::unix::fs::OpenOptionsExt::custom_flags(how.read(true).write(true), libc::O_NOCTTY);
     (master, how.open(name).expect("unlocked"))
 }
 
-/// Holds every exec of a file until it is let go: a lease (fcntl(2), F_SETLEASE) must be given up before others can open it.
+/// Holds every exec of a file until it is let go: a lease (fcntl(2), F_SETLEASE) must be given up
+/// before others can open it.
 struct Held {
     file: File,
     path: PathBuf,
@@ -171,7 +227,11 @@ impl Held {
         let scratch = Scratch::new(name);
         let path = scratch.file("tool", b"#!/bin/sh\nexit 5\n", 0o755);
         let file = File::open(&path).expect("ours");
-        let held = Held { file, path, scratch };
+        let held = Held {
+            file,
+            path,
+            scratch,
+        };
         match held.hold() {
             Ok(()) => Some(held),
             Err(e) => {
@@ -182,18 +242,25 @@ impl Held {
     }
 
     fn hold(&self) -> std::io::Result<()> {
-        // The notice of a lease that is to be given up: SIGURG is ignored by default, SIGIO would end the process. Giving a lease up
-        // forgets it.
+        // The notice of a lease that is to be given up: SIGURG is ignored by default, SIGIO would
+        // end the process. Giving a lease up forgets it.
         // SAFETY: integers only.
         unsafe { libc::fcntl(self.file.as_raw_fd(), F_SETSIG, libc::SIGURG) };
         // SAFETY: integers only.
         let leased = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) };
-        if leased == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+        if leased == 0 {
+            Ok(())
+        } else {
+            Err(std::io::Error::last_os_error())
+        }
     }
 
     fn let_go(&self) {
         // SAFETY: integers only.
-        assert_eq!(unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK) }, 0);
+        assert_eq!(
+            unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK) },
+            0
+        );
     }
 }
 
@@ -209,19 +276,29 @@ fn is_free(spawner: &mut Spawner) -> bool {
 #[test]
 fn launch_does_not_wait_for_exec() {
     in_a_process_of_its_own(|| {
-        let Some(held) = Held::new("held") else { return };
+        let Some(held) = Held::new("held") else {
+            return;
+        };
         let mut spawner = Spawner::new(free());
         if !is_free(&mut spawner) {
             return;
         }
         let null = null();
-        let mut launched =
-            spawner.launch(&Arc::new(plan(&held.path, &[])), [ChildEnd::Fd(null.as_raw_fd()); 3], Inside::default()).expect("starts");
+        let mut launched = spawner
+            .launch(
+                &Arc::new(plan(&held.path, &[])),
+                [ChildEnd::Fd(null.as_raw_fd()); 3],
+                Inside::default(),
+            )
+            .expect("starts");
         // It has returned, though exec cannot have happened.
         launched.pending.wait(Some(Duration::from_millis(50)));
         assert!(matches!(launched.pending.outcome(), SpawnOutcome::NotYet));
         held.let_go();
-        assert!(matches!(known(&mut launched.pending), SpawnOutcome::Started));
+        assert!(matches!(
+            known(&mut launched.pending),
+            SpawnOutcome::Started
+        ));
         assert_eq!(reap(launched.pid).code(), Some(5));
         spawner.recycle(launched.pending);
     });
@@ -230,7 +307,9 @@ fn launch_does_not_wait_for_exec() {
 #[test]
 fn memory_that_a_child_still_uses_is_not_given_free() {
     in_a_process_of_its_own(|| {
-        let Some(held) = Held::new("leaked") else { return };
+        let Some(held) = Held::new("leaked") else {
+            return;
+        };
         let mut spawner = Spawner::new(free());
         if !is_free(&mut spawner) {
             return;
@@ -239,7 +318,13 @@ fn memory_that_a_child_still_uses_is_not_given_free() {
         let null = null();
         let ends = [ChildEnd::Fd(null.as_raw_fd()); 3];
         for recycled in [false, true] {
-            let launched = spawner.launch(&Arc::new(plan(&held.path, &["argument"])), ends, Inside::default()).expect("starts");
+            let launched = spawner
+                .launch(
+                    &Arc::new(plan(&held.path, &["argument"])),
+                    ends,
+                    Inside::default(),
+                )
+                .expect("starts");
             if recycled {
                 spawner.recycle(launched.pending);
             } else {
@@ -250,7 +335,11 @@ fn memory_that_a_child_still_uses_is_not_given_free() {
             // Stack, arguments and variables were there: it has found its program.
             assert_eq!(reap(launched.pid).code(), Some(5));
             spawner.collect();
-            assert_eq!(spawner.pool.len(), usize::from(recycled), "free when it is free");
+            assert_eq!(
+                spawner.pool.len(),
+                usize::from(recycled),
+                "free when it is free"
+            );
             held.hold().expect("as before");
         }
         drop(spawner);
@@ -260,18 +349,28 @@ fn memory_that_a_child_still_uses_is_not_given_free() {
 #[test]
 fn a_lane_is_given_back_before_exec() {
     in_a_process_of_its_own(|| {
-        let Some(held) = Held::new("lane") else { return };
+        let Some(held) = Held::new("lane") else {
+            return;
+        };
         let (mut spawner, _filled) = with_lanes();
         if !is_free(&mut spawner) {
             return;
         }
         let null = null();
-        let mut launched =
-            spawner.launch(&Arc::new(plan(&held.path, &[])), [ChildEnd::Fd(null.as_raw_fd()); 3], Inside::default()).expect("starts");
+        let mut launched = spawner
+            .launch(
+                &Arc::new(plan(&held.path, &[])),
+                [ChildEnd::Fd(null.as_raw_fd()); 3],
+                Inside::default(),
+            )
+            .expect("starts");
         assert!(launched.pending.is_lending());
         let end = std::time::Instant::now() + LONG;
         while launched.pending.is_lending() && std::time::Instant::now() < end {
-            assert!(matches!(launched.pending.outcome(), SpawnOutcome::NotYet), "exec is held");
+            assert!(
+                matches!(launched.pending.outcome(), SpawnOutcome::NotYet),
+                "exec is held"
+            );
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(!launched.pending.is_lending());
@@ -287,14 +386,22 @@ fn a_spawn_that_waits_does_not_wait_for_a_fork_of_the_host() {
         return;
     }
     in_a_process_of_its_own(|| {
-        let Some(held) = Held::new("forked") else { return };
-        std::fs::set_permissions(&held.scratch.0, std::fs::Permissions::from_mode(0o755)).expect("ours");
+        let Some(held) = Held::new("forked") else {
+            return;
+        };
+        std::fs::set_permissions(&held.scratch.0, std::fs::Permissions::from_mode(0o755))
+            .expect("ours");
         let mut plan = plan(&held.path, &[]);
         plan.user.uid = Some(65_534);
         let launching = std::thread::spawn(move || {
             let null = null();
-            let launched =
-                Spawner::new(free()).launch(&Arc::new(plan), [ChildEnd::Fd(null.as_raw_fd()); 3], Inside::default()).expect("starts");
+            let launched = Spawner::new(free())
+                .launch(
+                    &Arc::new(plan),
+                    [ChildEnd::Fd(null.as_raw_fd()); 3],
+                    Inside::default(),
+                )
+                .expect("starts");
             assert_eq!(launched.way, SpawnWay::Fork);
             reap(launched.pid).code()
         });
@@ -310,7 +417,11 @@ fn a_spawn_that_waits_does_not_wait_for_a_fork_of_the_host() {
         }
         held.let_go();
         assert_eq!(launching.join().expect("no panic"), Some(5));
-        rustix::process::kill_process(Pid::from_raw(copy).expect("a pid"), rustix::process::Signal::KILL).expect("ours");
+        rustix::process::kill_process(
+            Pid::from_raw(copy).expect("a pid"),
+            rustix::process::Signal::KILL,
+        )
+        .expect("ours");
         reap(copy as u32);
     });
 }
