@@ -3,9 +3,9 @@
 //! user would write of strip-ansi-escapes and regex.
 //!
 //! ```text
-//! cargo bench --bench capture                   # a minute
-//! cargo bench --bench capture -- --small        # does it run?
-//! cargo bench --bench capture -- --only live --rounds 500 --json capture.json
+//! cargo bench -p lastwords-benches --bench capture                   # a minute
+//! cargo bench -p lastwords-benches --bench capture -- --small        # does it run?
+//! cargo bench -p lastwords-benches --bench capture -- --only live --rounds 500 --json capture.json
 //! ```
 //!
 //! Every case is one thread on memory of its own: there is nobody to take turns with. What is
@@ -20,10 +20,10 @@ use common::Fail;
 use common::figures::{Column, Figure, Measure, Round, Table, Unit};
 use common::options::{Choice, Options};
 use common::results::{Bound, Results};
-use lastwords::Projection;
-use lastwords::capture::{Block, Captured, Pool};
-use lastwords::limits::{BLOCK, KEEP, POOL_BYTES, TAIL_LINES};
-use lastwords::time::Ns;
+use lastwords::__internals::capture::{Block, Pool};
+use lastwords::__internals::types::limits::{BLOCK, KEEP, POOL_BYTES, TAIL_LINES};
+use lastwords::sim::Ns;
+use lastwords::{Captured, Projection};
 use std::hint::black_box;
 use std::time::Instant;
 

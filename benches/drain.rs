@@ -2,9 +2,9 @@
 //! status.
 //!
 //! ```text
-//! cargo bench --bench drain                     # about ten minutes
-//! cargo bench --bench drain -- --small          # about ten seconds: does it run?
-//! cargo bench --bench drain -- --only noisy --peers lastwords,raw-prio --rounds 20 --n 40 --json noisy.json --plots .
+//! cargo bench -p lastwords-benches --bench drain                     # about ten minutes
+//! cargo bench -p lastwords-benches --bench drain -- --small          # about ten seconds: does it run?
+//! cargo bench -p lastwords-benches --bench drain -- --only noisy --peers lastwords,raw-prio --rounds 20 --n 40 --json noisy.json --plots .
 //! ```
 //!
 //! Every peer is measured in every round, one after the other, each round beginning with another

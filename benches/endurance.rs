@@ -2,9 +2,9 @@
 //! is any turn too long, and is every byte accounted for?
 //!
 //! ```text
-//! cargo bench --bench endurance                                    # ten minutes on each backend
-//! cargo bench --bench endurance -- --small                         # two seconds with forty children
-//! cargo bench --bench endurance -- --seconds 60 --peers epoll --keep 65536
+//! cargo bench -p lastwords-benches --bench endurance                                    # ten minutes on each backend
+//! cargo bench -p lastwords-benches --bench endurance -- --small                         # two seconds with forty children
+//! cargo bench -p lastwords-benches --bench endurance -- --seconds 60 --peers epoll --keep 65536
 //! ```
 //!
 //! Each child lives for one to sixty seconds, and another one takes its place. Before it ends it

@@ -1,9 +1,9 @@
 //! What children cost that do nothing: resident memory of the host, its threads, its wake-ups.
 //!
 //! ```text
-//! cargo bench --bench idle                      # about eight minutes
-//! cargo bench --bench idle -- --small           # some seconds: does it run?
-//! cargo bench --bench idle -- --only wrote --peers lastwords,raw-epoll --sizes 500,1000,2000 --json idle.json
+//! cargo bench -p lastwords-benches --bench idle                      # about eight minutes
+//! cargo bench -p lastwords-benches --bench idle -- --small           # some seconds: does it run?
+//! cargo bench -p lastwords-benches --bench idle -- --only wrote --peers lastwords,raw-epoll --sizes 500,1000,2000 --json idle.json
 //! ```
 //!
 //! Every peer has a process of its own, a new one in each round, in which nothing else has been

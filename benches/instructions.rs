@@ -2,9 +2,9 @@
 //! run, so that a change that makes one of them longer is seen where times say nothing.
 //!
 //! ```text
-//! cargo bench --bench instructions                     # counts, and compares with benches/instructions.json
-//! cargo bench --bench instructions -- --only tail      # one of them
-//! cargo bench --bench instructions -- --accept         # what was counted is what is expected from now on
+//! cargo bench -p lastwords-benches --bench instructions                     # counts, and compares with benches/instructions.json
+//! cargo bench -p lastwords-benches --bench instructions -- --only tail      # one of them
+//! cargo bench -p lastwords-benches --bench instructions -- --accept         # what was counted is what is expected from now on
 //! ```
 //!
 //! The bench runs itself under callgrind twice for each path, once for longer; the difference is
@@ -33,7 +33,7 @@ use serde_json::{Map, Value, json};
 use std::process::Command;
 
 /// What is expected. Kept beside the sources.
-const EXPECTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.json");
+const EXPECTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.json");
 /// By how much a count may exceed what is expected: copies, searches and hash maps differ a little
 /// from run to run.
 const TOLERANCE: f64 = 0.10;
@@ -133,7 +133,7 @@ fn run(args: &Args) -> Result<(), Fail> {
     }
     println!();
     grown.iter().for_each(|line| println!("{line}"));
-    Err("more instructions than expected: mend it, or accept it with `cargo bench --bench instructions -- --accept`".into())
+    Err("more instructions than expected: mend it, or accept it with `cargo bench -p lastwords-benches --bench instructions -- --accept`".into())
 }
 
 /// What is aimed at whatever is expected.

@@ -2,9 +2,9 @@
 //! socket instead of a pipe, and how much is read in a turn.
 //!
 //! ```text
-//! cargo bench --bench options                   # some minutes
-//! cargo bench --bench options -- --small        # some seconds: does it run?
-//! cargo bench --bench options -- --only one-large,latency --peers pipe,socket --rounds 20 --plots .
+//! cargo bench -p lastwords-benches --bench options                   # some minutes
+//! cargo bench -p lastwords-benches --bench options -- --small        # some seconds: does it run?
+//! cargo bench -p lastwords-benches --bench options -- --only one-large,latency --peers pipe,socket --rounds 20 --plots .
 //! ```
 //!
 //! Those who are measured are the library itself, once with each option. The children are dd(1),

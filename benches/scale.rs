@@ -1,9 +1,9 @@
 //! What a spawn, an exit and a turn cost the host beside 10 children, and beside thousands.
 //!
 //! ```text
-//! cargo bench --bench scale                     # some minutes
-//! cargo bench --bench scale -- --small          # some seconds: does it run?
-//! cargo bench --bench scale -- --sizes 1000,6000 --peers lastwords --rounds 30 --json scale.json
+//! cargo bench -p lastwords-benches --bench scale                     # some minutes
+//! cargo bench -p lastwords-benches --bench scale -- --small          # some seconds: does it run?
+//! cargo bench -p lastwords-benches --bench scale -- --sizes 1000,6000 --peers lastwords --rounds 30 --json scale.json
 //! ```
 //!
 //! Each peer has two processes at a time, one with the smallest number of idle children and one

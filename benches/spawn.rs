@@ -2,9 +2,9 @@
 //! start.
 //!
 //! ```text
-//! cargo bench --bench spawn                     # some minutes
-//! cargo bench --bench spawn -- --small          # about ten seconds: does it run?
-//! cargo bench --bench spawn -- --only small --children sh --rounds 20 --n 200 --json spawn.json
+//! cargo bench -p lastwords-benches --bench spawn                     # some minutes
+//! cargo bench -p lastwords-benches --bench spawn -- --small          # about ten seconds: does it run?
+//! cargo bench -p lastwords-benches --bench spawn -- --only small --children sh --rounds 20 --n 200 --json spawn.json
 //! strace -f -o calls target/release/deps/spawn-* --strace-one 110
 //! ```
 //!
@@ -31,7 +31,7 @@ mod raw;
 #[path = "../src/kernel/linux/spawn/syscall.rs"]
 mod syscall;
 /// What `syscall` needs of the library.
-mod error {
+mod types {
     pub(crate) use lastwords::Errno;
 }
 

@@ -2,9 +2,9 @@
 //! host.
 //!
 //! ```text
-//! cargo bench --bench throughput                     # about a quarter of an hour
-//! cargo bench --bench throughput -- --small          # does it run?
-//! cargo bench --bench throughput -- --only sixteen-large --peers lastwords,raw-epoll,raw-prio,raw-32
+//! cargo bench -p lastwords-benches --bench throughput                     # about a quarter of an hour
+//! cargo bench -p lastwords-benches --bench throughput -- --small          # does it run?
+//! cargo bench -p lastwords-benches --bench throughput -- --only sixteen-large --peers lastwords,raw-epoll,raw-prio,raw-32
 //! ```
 //!
 //! Every peer reads both pipes of every child to their end and keeps the newest 2 MiB of each

@@ -1,9 +1,9 @@
 //! What one turn costs: the CPU time of the thread, allocations, and system calls.
 //!
 //! ```text
-//! cargo bench --bench turn                     # about five minutes
-//! cargo bench --bench turn -- --small          # does it run?
-//! cargo bench --bench turn -- --only mixed --json turn.json --plots .
+//! cargo bench -p lastwords-benches --bench turn                     # about five minutes
+//! cargo bench -p lastwords-benches --bench turn -- --small          # does it run?
+//! cargo bench -p lastwords-benches --bench turn -- --only mixed --json turn.json --plots .
 //! ```
 //!
 //! 200 children write as fast as they can. In `bytes` that is all; in `mixed` quiet children come

@@ -2,9 +2,9 @@
 //! and a sorted map.
 //!
 //! ```text
-//! cargo bench --bench wheel                     # about two minutes
-//! cargo bench --bench wheel -- --small          # does it run?
-//! cargo bench --bench wheel -- --n 1000000 --rounds 30 --json wheel.json
+//! cargo bench -p lastwords-benches --bench wheel                     # about two minutes
+//! cargo bench -p lastwords-benches --bench wheel -- --small          # does it run?
+//! cargo bench -p lastwords-benches --bench wheel -- --n 1000000 --rounds 30 --json wheel.json
 //! ```
 //!
 //! Every peer does the same with the same deadlines: it arms so many timers, takes one out and arms

@@ -26,62 +26,82 @@
 //! the project's own tests, benches and fuzz targets, and hidden: no promise is made about anything
 //! that is not named in this page.
 
-#[doc(hidden)]
-pub mod capture;
-#[doc(hidden)]
-pub mod error;
+mod capture;
+mod command;
 #[cfg(any(test, feature = "sim"))]
+mod fuzz;
+mod kernel;
+mod lifecycle;
+mod reactor;
+mod report;
+mod text;
+mod types;
+mod wheel;
+
+/// The inside of the library for the project's own tests, benches and fuzz targets. No promise is
+/// made about anything in it.
+#[cfg(feature = "__internals")]
 #[doc(hidden)]
-pub mod fuzz;
-#[doc(hidden)]
-pub mod kernel;
-#[doc(hidden)]
-pub mod lifecycle;
-#[doc(hidden)]
-pub mod limits;
-#[doc(hidden)]
-pub mod reactor;
-#[doc(hidden)]
-pub mod time;
-#[doc(hidden)]
-pub mod token;
-#[doc(hidden)]
-pub mod wheel;
-#[doc(hidden)]
-pub mod words;
+pub mod __internals {
+    pub mod capture {
+        pub use crate::capture::*;
+    }
+    pub mod command {
+        pub use crate::command::*;
+    }
+    pub mod fuzz {
+        pub use crate::fuzz::*;
+    }
+    pub mod kernel {
+        pub use crate::kernel::*;
+    }
+    pub mod lifecycle {
+        pub use crate::lifecycle::*;
+    }
+    pub mod reactor {
+        pub use crate::reactor::*;
+    }
+    pub mod report {
+        pub use crate::report::*;
+    }
+    pub mod text {
+        pub use crate::text::*;
+    }
+    pub mod types {
+        pub use crate::types::*;
+    }
+    pub mod wheel {
+        pub use crate::wheel::*;
+    }
+}
 
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 
 /// What a program around the loop may have to know or change of its own signals.
 pub mod host {
-    pub use crate::kernel::linux::host::{block, is_ignored, with_default_action};
+    pub use crate::kernel::linux::signal_state::{block, is_ignored, with_default_action};
 }
 
-pub use capture::{
-    Captured, Line, LineFunction, Lines, LiveTail, Projection, ProjectionBuilder, SecretError,
-    Slices, Tail,
+pub use capture::{Captured, Slices};
+pub use command::{Capture, CgroupOptions, Command, Containment, Output, Stdin, Through};
+pub use kernel::Kernel;
+pub use reactor::{
+    Builder, Detached, Event, Finished, Generation, LastWords, Leftovers, Reactor, Stats, Stopping,
+    Turn,
 };
-pub use error::{
-    BuildError, DetachError, Errno, FeedError, FeedRefusal, RunError, SpawnError, Step, TooLarge,
-    TurnError,
-};
-pub use kernel::plan::{CgroupOptions, Containment, Through};
-pub use kernel::{Caps, Kernel, MemberWatch, Signalled, Usage};
-pub use lifecycle::policy::{
-    BackgroundPolicy, Bound, DrainPolicy, LastWordsPolicy, StopPolicy, Wait,
-};
-pub use lifecycle::report::{
+pub use report::{
     ContainedBy, DrainReport, EndedBy, Report, Settled, SettledAs, StdinEnd, StdinReport,
     StopReason, StopReport, StreamEnd, StreamReport, Timing, Verdict,
 };
-pub use reactor::{
-    Builder, Capture, Command, Detached, Event, Finished, Generation, LastWords, Leftovers, Output,
-    Reactor, Stats, Stdin, Stopping, Turn,
+pub use text::{
+    Line, LineFunction, Lines, LiveTail, Projection, ProjectionBuilder, SecretError, Tail,
 };
-pub use words::{
-    Backend, BackendChoice, Exit, ExitSource, ExitSourceChoice, GroupSignal, Holder, Outcome,
-    Signal, StatusSource, Stream, Survivor,
+pub use types::{
+    Backend, BackendChoice, BackgroundPolicy, Bound, BuildError, Caps, DetachError, DrainPolicy,
+    Errno, Exit, ExitSource, ExitSourceChoice, FeedError, FeedRefusal, GroupSignal, Holder,
+    LastWordsPolicy, MemberWatch, Outcome, RunError, Signal, Signalled, SpawnError, StatusSource,
+    Step, StopPolicy, Stream, Survivor, TooLarge, TurnError, Usage, Wait,
 };
 
 /// Runs a command to its end, on a loop of its own.

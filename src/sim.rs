@@ -132,7 +132,7 @@ pub use crate::kernel::sim::{
     Fault, Reaper, Script, Sim, SimEnd, SimOptions, SimWaker, Unruly, Violation, World, fault,
     faults, script,
 };
-pub use crate::time::Ns;
+pub use crate::types::Ns;
 
 use crate::reactor::Reactor;
 

@@ -1,6 +1,6 @@
 //! Hierarchical timer wheel: arm and cancel in constant time, never early, at most one tick late.
 //!
-//! A tick is 2^20 ns ([`TICK_BITS`](crate::limits::TICK_BITS)); a deadline is rounded up to the
+//! A tick is 2^20 ns ([`TICK_BITS`](crate::types::limits::TICK_BITS)); a deadline is rounded up to the
 //! next one. There are six levels of 64 lists. A timer stands on the level of the highest group of
 //! six bits in which its tick differs from the current one, in the list that this group of bits
 //! names. So everything on a level is due before anything on the next, the lists of a level are due
@@ -11,8 +11,8 @@
 //! Nodes are 24 bytes (with an 8-byte payload) in one slab, linked by index. Nothing is allocated
 //! once the slab holds the high-water mark.
 
-use crate::limits::TICK_BITS;
-use crate::time::Ns;
+use crate::types::Ns;
+use crate::types::limits::TICK_BITS;
 
 const LEVELS: usize = 6;
 const GROUP_BITS: u32 = 6;

@@ -2,10 +2,10 @@
 //! bound.
 #![expect(unsafe_code, reason = "a counting allocator is an unsafe trait")]
 
-use lastwords::capture::{Captured, Pool};
-use lastwords::limits::{BLOCK, POOL_BYTES};
-use lastwords::time::Ns;
-use lastwords::{Line, LiveTail, Projection};
+use lastwords::__internals::capture::Pool;
+use lastwords::__internals::types::limits::{BLOCK, POOL_BYTES};
+use lastwords::sim::Ns;
+use lastwords::{Captured, Line, LiveTail, Projection};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 

@@ -15,9 +15,10 @@ mod moves;
 #[path = "model/world.rs"]
 mod world;
 
-use lastwords::lifecycle::policy::{BackgroundPolicy, Bound, DrainPolicy, Policy, Wait};
-use lastwords::lifecycle::{Ladder, Life, Timer};
-use lastwords::time::Ns;
+use lastwords::__internals::lifecycle::{Ladder, Life, Timer};
+use lastwords::__internals::types::Policy;
+use lastwords::sim::Ns;
+use lastwords::{BackgroundPolicy, Bound, DrainPolicy, Wait};
 use moves::{Move, moves, play};
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -83,7 +84,10 @@ fn explore(config: &Config) -> Explored {
     .led_by(100);
     let mut world = World::new(config);
     for effect in life.begin(Ns::ZERO) {
-        assert!(matches!(effect, lastwords::lifecycle::Effect::Arm(..)));
+        assert!(matches!(
+            effect,
+            lastwords::__internals::lifecycle::Effect::Arm(..)
+        ));
         world.armed = 1;
     }
     let first = Joined { life, world };

@@ -7,12 +7,11 @@
 
 mod support;
 
-use lastwords::kernel::Kernel;
-use lastwords::kernel::sim::{Sim, SimOptions};
-use lastwords::words::ExitSource;
+use lastwords::sim::{Sim, SimOptions};
 use lastwords::{
     BackendChoice, BackgroundPolicy, Capture, CgroupOptions, Command, Containment, DrainPolicy,
-    Event, ExitSourceChoice, Generation, GroupSignal, Reactor, StdinEnd, StopPolicy, Stream, Wait,
+    Event, ExitSource, ExitSourceChoice, Generation, GroupSignal, Kernel, Reactor, StdinEnd,
+    StopPolicy, Stream, Wait,
 };
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -23,7 +23,7 @@ fn a_script_writes_and_exits_as_it_says() {
     let out = output("write stdout 100000; echo stderr \"a\\tb\"; exit 3");
     assert_eq!(out.status.code(), Some(3));
     let expected: Vec<u8> = (0..100_000)
-        .map(|n| lastwords::kernel::sim::script::pattern(lastwords::Stream::Stdout, n))
+        .map(|n| lastwords::__internals::kernel::sim::script::pattern(lastwords::Stream::Stdout, n))
         .collect();
     assert_eq!(out.stdout, expected);
     assert_eq!(out.stderr, b"a\tb\n");

@@ -9,16 +9,11 @@ mod faults;
 mod scripts;
 
 use faults::{Met, Plan};
-use lastwords::kernel::sim::Sim;
-use lastwords::kernel::sim::cgroup::CgroupId;
-use lastwords::kernel::sim::clock::Rng;
-use lastwords::kernel::sim::log::Happened;
-use lastwords::kernel::sim::pipe::PipeId;
-use lastwords::kernel::sim::process::{Descriptor, Process};
-use lastwords::kernel::{Kernel, Orphans};
-use lastwords::time::Ns;
+use lastwords::__internals::kernel::Orphans;
+use lastwords::__internals::kernel::sim::process::Descriptor;
+use lastwords::sim::{CgroupId, Happened, Ns, PipeId, Process, Rng, Sim};
 use lastwords::{
-    Command, EndedBy, Event, Generation, Line, Outcome, Reactor, Report, SettledAs, Signal,
+    Command, EndedBy, Event, Generation, Kernel, Line, Outcome, Reactor, Report, SettledAs, Signal,
     StreamEnd,
 };
 use scripts::{calm, chance, command, options, pick, stop_policy};

@@ -5,7 +5,7 @@
 
 mod support;
 
-use lastwords::kernel::sim::clock::Rng;
+use lastwords::sim::Rng;
 use lastwords::{
     BackgroundPolicy, Command, DrainPolicy, Event, ExitSourceChoice, Generation, GroupSignal,
     Reactor, Report, StopPolicy, Wait,

@@ -3,12 +3,11 @@
 
 use crate::common::Fail;
 use crate::common::child::Role;
-use lastwords::capture::{Captured, Pool};
-use lastwords::limits::{BLOCK, KEEP, POOL_BYTES, TAIL_LINES};
-use lastwords::sim::SimOptions;
-use lastwords::time::Ns;
-use lastwords::wheel::{TimerId, Wheel};
-use lastwords::{Command, Event, Kernel, Projection, Reactor, Stdin};
+use lastwords::__internals::capture::Pool;
+use lastwords::__internals::types::limits::{BLOCK, KEEP, POOL_BYTES, TAIL_LINES};
+use lastwords::__internals::wheel::{TimerId, Wheel};
+use lastwords::sim::{Ns, SimOptions};
+use lastwords::{Captured, Command, Event, Kernel, Projection, Reactor, Stdin};
 use std::hint::black_box;
 use std::time::Duration;
 
@@ -216,7 +215,7 @@ fn prepare(count: u64) -> Result<(), Fail> {
         for name in ["HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "USER"] {
             command.env(name, "a value of some thirty characters");
         }
-        if !lastwords::fuzz::prepares(black_box(&command)) {
+        if !lastwords::__internals::fuzz::prepares(black_box(&command)) {
             return Err("the command is refused".into());
         }
     }

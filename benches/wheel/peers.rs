@@ -1,7 +1,7 @@
 //! Who keeps the timers.
 
-use lastwords::time::Ns;
-use lastwords::wheel::{TimerId, Wheel};
+use lastwords::__internals::wheel::{TimerId, Wheel};
+use lastwords::sim::Ns;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 

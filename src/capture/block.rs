@@ -1,7 +1,7 @@
 //! Blocks of captured bytes, and the pool that recycles them.
 
-use crate::limits::{BLOCK, BLOCK_SIZES};
-use crate::time::Ns;
+use crate::types::Ns;
+use crate::types::limits::{BLOCK, BLOCK_SIZES};
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;

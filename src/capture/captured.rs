@@ -7,8 +7,8 @@
 //! back to the pool.
 
 use super::block::{Block, Filled, List, Pool};
-use crate::limits::{BLOCK, BLOCK_SIZES};
-use crate::time::Ns;
+use crate::types::Ns;
+use crate::types::limits::{BLOCK, BLOCK_SIZES};
 use std::{fmt, io};
 
 /// Whether the host takes the bytes as they arrive.

@@ -13,27 +13,7 @@
 //! ```
 
 pub mod block;
-mod bytewise;
 pub mod captured;
-mod key;
-pub mod lines;
-mod literals;
-pub mod live;
-mod named;
-pub mod projection;
-mod redact;
-mod sanitize;
-mod shapes;
-#[cfg(any(test, feature = "sim"))]
-pub(crate) mod split;
-pub mod tail;
-#[cfg(test)]
-mod testing;
-mod triggers;
 
 pub use block::{Block, Pool};
 pub use captured::{Captured, Piece, Slices};
-pub use lines::Lines;
-pub use live::{Line, LineFunction, LiveTail};
-pub use projection::{Projection, ProjectionBuilder, SecretError};
-pub use tail::Tail;

@@ -2,13 +2,13 @@
 
 use super::Bytes;
 use super::watch::Watch;
-use crate::kernel::MemberWatch;
-use crate::kernel::plan::{CgroupOptions, Containment};
+use crate::command::{Capture, CgroupOptions, Command, Containment};
 use crate::kernel::sim::{Call, Fault, Sim, SimEnd, SimOptions, faults};
-use crate::lifecycle::policy::{BackgroundPolicy, DrainPolicy, StopPolicy, Wait};
-use crate::reactor::{Capture, Command, Generation, Reactor, Stopping};
-use crate::time::Ns;
-use crate::words::{Exit, ExitSource, Signal, StatusSource, Stream};
+use crate::reactor::{Generation, Reactor, Stopping};
+use crate::types::{
+    BackgroundPolicy, DrainPolicy, Exit, ExitSource, MemberWatch, Ns, Signal, StatusSource,
+    StopPolicy, Stream, Wait,
+};
 use std::time::Duration;
 
 /// Who may be started. What a leader does not do by itself the operations do.

@@ -2,8 +2,8 @@
 
 use super::Bytes;
 use crate::capture::{Block, Captured, Pool};
-use crate::limits::BLOCK;
-use crate::time::Ns;
+use crate::types::Ns;
+use crate::types::limits::BLOCK;
 
 /// The list, and what counts as dropped and delivered of it.
 struct Plain {

@@ -1,8 +1,8 @@
 //! Safe text: whatever the bytes and however they come.
 
 use super::Bytes;
-use crate::capture::Projection;
-use crate::capture::split::split;
+use crate::text::Projection;
+use crate::text::split::split;
 
 /// What is registered in every run.
 const SECRETS: [&str; 3] = ["hunter2-swordfish", "pass\u{e9}word", "0xDEADBEEF/42"];

@@ -2,14 +2,12 @@
 //! of it.
 
 use super::Bytes;
-use crate::error::SpawnError;
+use crate::command::{Capture, Command, Output, Stdin};
 use crate::kernel::linux::spawn;
 use crate::kernel::sim::pipe::HostEnd;
 use crate::kernel::sim::{Sim, SimOptions};
-use crate::lifecycle::policy::{BackgroundPolicy, DrainPolicy, StopPolicy, Wait};
-use crate::reactor::{Capture, Command, Output, Reactor, Stdin};
-use crate::time::Ns;
-use crate::words::Signal;
+use crate::reactor::Reactor;
+use crate::types::{BackgroundPolicy, DrainPolicy, Ns, Signal, SpawnError, StopPolicy, Wait};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;

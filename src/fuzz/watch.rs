@@ -6,9 +6,9 @@ use crate::kernel::sim::Sim;
 use crate::kernel::sim::log::Happened;
 use crate::kernel::sim::pipe::{HostEnd, PipeId};
 use crate::kernel::sim::process::{Descriptor, HOST, Process};
-use crate::lifecycle::report::{EndedBy, Report, SettledAs, StreamEnd, Verdict};
 use crate::reactor::{Event, Generation, Reactor};
-use crate::words::{Outcome, Stream};
+use crate::report::{EndedBy, Report, SettledAs, StreamEnd, Verdict};
+use crate::types::{Outcome, Stream};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

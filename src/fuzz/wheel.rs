@@ -1,8 +1,8 @@
 //! The timer wheel against a sorted list.
 
 use super::Bytes;
-use crate::limits::TICK_BITS;
-use crate::time::Ns;
+use crate::types::Ns;
+use crate::types::limits::TICK_BITS;
 use crate::wheel::{TimerId, Wheel};
 use std::collections::BTreeMap;
 

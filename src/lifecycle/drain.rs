@@ -5,15 +5,12 @@
 //! open, bytes read.
 
 use super::generation::{Phase, Why};
-use super::policy::{Bound, DrainPolicy};
-use super::report::{DrainReport, EndedBy, StopReason, StreamEnd, Verdict};
 use super::step::{End, Fact, Step};
 use super::stop::Stop;
 use super::streams::Streams;
 use super::{Effect, Happening, Timer};
-use crate::kernel::ExitInfo;
-use crate::time::Ns;
-use crate::words::{Exit, Holder, Outcome, Stream};
+use crate::report::{DrainReport, EndedBy, StopReason, StreamEnd, Verdict};
+use crate::types::{Bound, DrainPolicy, Exit, ExitInfo, Holder, Ns, Outcome, Stream};
 
 /// The answer to [`Effect::FindHolders`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -2,11 +2,11 @@
 //! done is in `drain.rs`.
 
 use super::drain::{Drain, Found};
-use super::heard::DrainWord as Heard;
-use super::report::{EndedBy, StreamEnd};
+use super::routing::DrainWord as Heard;
 use super::step::{Step, Word};
 use super::stop::Stop;
 use super::{Effect, Happening};
+use crate::report::{EndedBy, StreamEnd};
 
 /// Where a generation is in its drain.
 ///
@@ -396,13 +396,11 @@ impl Drain {
 
 #[cfg(test)]
 mod tests {
-    use super::super::policy::Policy;
-    use super::super::report::StopReason;
-    use super::super::rig::{Rig, blind, code, member, policy, told};
-    use super::super::{Input, Life, State, Timer};
     use super::*;
-    use crate::kernel::{Keep, Probe, Release, Signalled};
-    use crate::words::{Holder, Outcome, Stream};
+    use crate::lifecycle::test_harness::{Rig, blind, code, member, policy, told};
+    use crate::lifecycle::{Input, Life, State, Timer};
+    use crate::report::StopReason;
+    use crate::types::{Holder, Keep, Outcome, Policy, Probe, Release, Signalled, Stream};
     use Stream::{Stderr, Stdout};
 
     fn ended_by(rig: &Rig) -> Option<EndedBy> {
@@ -573,7 +571,7 @@ mod tests {
     fn a_leader_that_withstands_sigkill_is_unfinished_and_lingers() {
         for limit in [false, true] {
             let mut rig = Rig::running(Policy {
-                run_limit: Some(super::super::rig::ms(5)),
+                run_limit: Some(crate::lifecycle::test_harness::ms(5)),
                 ..policy()
             });
             if limit {
@@ -658,7 +656,7 @@ mod tests {
         let mut rig = Rig::running(policy());
         let before = rig.life.state();
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            rig.life.handle(crate::time::Ns::ZERO, Input::Started)
+            rig.life.handle(crate::types::Ns::ZERO, Input::Started)
         }));
         assert_eq!(caught.is_err(), cfg!(debug_assertions));
         assert_eq!((rig.life.state(), rig.life.impossible()), (before, 1));

@@ -1,14 +1,12 @@
 //! Is anything left in the group, and who: the only machine that knows what *is* left. Stop and
 //! settle say what is *wanted*.
 
-use super::heard::GroupWord as Heard;
-use super::list::List;
+use super::member_list::List;
+use super::routing::GroupWord as Heard;
 use super::step::{Fact, Step, Word};
 use super::stop::Stop;
 use super::{Effect, Timer};
-use crate::kernel::{Member, Probe};
-use crate::limits;
-use crate::time::Ns;
+use crate::types::{Member, Ns, Probe, limits};
 
 /// What is known of the group.
 ///
@@ -338,16 +336,15 @@ impl Group {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Input;
-    use super::super::report::{SettledAs, StopReason};
-    use super::super::rig::{Rig, blind, code, member, policy};
     use super::*;
-    use crate::kernel::Signalled;
-    use crate::words::Signal;
+    use crate::lifecycle::Input;
+    use crate::lifecycle::test_harness::{Rig, blind, code, member, policy};
+    use crate::report::{SettledAs, StopReason};
+    use crate::types::{Signal, Signalled};
 
     fn settled_as(rig: &Rig) -> Option<SettledAs> {
         rig.life
-            .settled(Ns::MAX, super::super::report::ContainedBy::Group)
+            .settled(Ns::MAX, crate::report::ContainedBy::Group)
             .map(|settled| settled.state)
     }
 
@@ -399,7 +396,7 @@ mod tests {
     fn a_kept_zombie_hides_the_answer_and_a_scan_gives_it() {
         let mut rig = Rig::on(blind(), [true, true], false);
         let _ = rig.feed(Input::Started);
-        assert_eq!(rig.life.keep(), crate::kernel::Keep::Zombie);
+        assert_eq!(rig.life.keep(), crate::types::Keep::Zombie);
         let _ = rig.feed(Input::Exit(code(0)));
         let _ = rig.stop();
         assert_eq!(rig.feed(Input::Probed(Probe::Cannot)), [Effect::Scan]);

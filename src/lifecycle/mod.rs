@@ -15,35 +15,30 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
+mod accessors;
 mod drain;
 mod generation;
 mod group;
-mod heard;
-mod life;
-mod list;
+mod machines;
+mod member_list;
 mod names;
-pub mod policy;
-mod query;
-pub mod report;
-#[cfg(feature = "serde")]
-mod report_json;
+mod routing;
 mod settle;
 mod step;
 mod stop;
 mod streams;
 
 #[cfg(test)]
-mod rig;
+mod test_harness;
 
-pub use life::{Given, Life};
-pub use query::{Ladder, State};
+pub use accessors::{Ladder, State};
+pub use machines::{Given, Life};
 
-use crate::kernel::{ExitInfo, Member, Probe, Release, Signalled};
-use crate::time::Ns;
-use crate::words::{Holder, Signal, Stream};
+use crate::report::{StopReason, StreamEnd};
+use crate::types::{
+    ExitInfo, Holder, Member, Ns, Probe, Release, Signal, Signalled, StopPolicy, Stream,
+};
 use arrayvec::ArrayVec;
-use policy::StopPolicy;
-use report::{StopReason, StreamEnd};
 
 /// What can happen to a generation.
 #[derive(Clone, Copy, Debug)]

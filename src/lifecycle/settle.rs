@@ -2,16 +2,13 @@
 //! reported.
 
 use super::group::Group;
-use super::heard::SettleWord as Heard;
-use super::list::List;
-use super::policy::{BackgroundPolicy, Bound, StopPolicy, Wait};
-use super::report::{SettledAs, StopReason};
+use super::member_list::List;
+use super::routing::SettleWord as Heard;
 use super::step::{End, Fact, Step, Word};
 use super::stop::Stop;
 use super::{Happening, Timer};
-use crate::kernel::Member;
-use crate::limits;
-use crate::time::Ns;
+use crate::report::{SettledAs, StopReason};
+use crate::types::{BackgroundPolicy, Bound, Member, Ns, StopPolicy, Wait, limits};
 
 /// Where settling is.
 ///

@@ -1,10 +1,9 @@
 //! What the four machines share while one input is worked on: the time, what is to be done, and
 //! what they tell each other.
 
-use super::policy::{Policy, StopPolicy};
-use super::report::StopReason;
 use super::{Effect, Effects, Happening, Input, Timer};
-use crate::time::Ns;
+use crate::report::StopReason;
+use crate::types::{Ns, Policy, StopPolicy};
 use arrayvec::ArrayVec;
 
 /// How a ladder ended.

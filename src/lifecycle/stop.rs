@@ -4,16 +4,12 @@
 //! Escalation goes by the group being empty, not by the leader being gone. Nothing is sent here.
 
 use super::group::Group;
-use super::heard::StopWord as Heard;
-use super::list::List;
-use super::policy::{Bound, StopPolicy};
-use super::report::{StopReason, StopReport};
+use super::member_list::List;
+use super::routing::StopWord as Heard;
 use super::step::{End, Fact, Step, Word};
 use super::{Effect, Timer};
-use crate::kernel::{Member, Signalled};
-use crate::limits;
-use crate::time::Ns;
-use crate::words::Signal;
+use crate::report::{StopReason, StopReport};
+use crate::types::{Bound, Member, Ns, Signal, Signalled, StopPolicy, limits};
 
 /// Where the ladder is.
 ///

@@ -1,9 +1,8 @@
 //! The captured streams of one generation as the drain sees them: open or how they ended, paused or
 //! not, and the idle clock.
 
-use super::report::StreamEnd;
-use crate::time::Ns;
-use crate::words::Stream;
+use crate::report::StreamEnd;
+use crate::types::{Ns, Stream};
 
 /// A set of the two streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

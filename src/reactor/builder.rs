@@ -1,11 +1,9 @@
 //! How a loop on Linux is built.
 
 use super::{Reactor, Settings};
-use crate::capture::Projection;
-use crate::error::BuildError;
 use crate::kernel::linux::{Linux, LinuxOptions, Orphans};
-use crate::limits;
-use crate::words::{BackendChoice, ExitSourceChoice, GroupSignal};
+use crate::text::Projection;
+use crate::types::{BackendChoice, BuildError, ExitSourceChoice, GroupSignal, limits};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 

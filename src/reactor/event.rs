@@ -1,10 +1,8 @@
 //! What the host is told, and the key it is told by.
 
-use super::words::LastWords;
-use crate::error::SpawnError;
-use crate::lifecycle::report::{DrainReport, Report, Settled};
-use crate::token::{Slot, Token, What};
-use crate::words::{Exit, Stream, Survivor};
+use super::last_words::LastWords;
+use crate::report::{DrainReport, Report, Settled};
+use crate::types::{Exit, Slot, SpawnError, Stream, Survivor, Token, What};
 use std::fmt;
 use std::time::Instant;
 

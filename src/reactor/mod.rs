@@ -12,53 +12,45 @@
 //! `carry.rs`.
 
 mod builder;
-mod carry;
-mod command;
-mod end;
-mod entry;
-mod errand;
+mod control;
+mod effects;
 mod event;
-mod queue;
-mod read;
-mod run;
-mod serve;
+mod inputs;
+mod last_words;
+mod line_filter;
+mod outbox;
+mod reads;
+mod reporting;
+mod scan_schedule;
+mod shutdown;
+mod slot;
 mod start;
 mod stdin;
-mod stdio;
-mod steer;
-mod tell;
 mod turn;
-mod watch;
-mod words;
 
 pub use builder::Builder;
-pub use command::Command;
-pub use end::{Finished, Leftovers};
+pub use control::Detached;
 pub use event::{Event, Generation, Stopping, Turn};
-pub use stdio::{Capture, Output, Stdin};
-pub use steer::Detached;
-pub use words::LastWords;
+pub use last_words::LastWords;
+pub use shutdown::{Finished, Leftovers};
 
-use crate::capture::{Block, Pool, Projection};
-use crate::error::BuildError;
+use crate::capture::{Block, Pool};
 use crate::kernel::linux::Linux;
-use crate::kernel::{Caps, Kernel, Notices, Released};
+use crate::kernel::{Kernel, Notices, Released};
 use crate::lifecycle::Timer;
-use crate::limits;
-use crate::time::Ns;
-use crate::token::Token;
+use crate::text::Projection;
+use crate::types::{Backend, BuildError, Caps, Ns, Token, limits};
 use crate::wheel::Wheel;
-use crate::words::Backend;
 use arrayvec::ArrayVec;
-use carry::Answer;
-use entry::{Boxes, Entry};
-use errand::Errand;
-use queue::Item;
+use effects::Answer;
+use line_filter::Panic;
+use outbox::Item;
+use scan_schedule::Errand;
 use slab::Slab;
+use slot::{Boxes, Entry};
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
-use watch::Panic;
 
 /// What a loop was built with.
 #[derive(Clone, Debug)]

@@ -1,16 +1,12 @@
 //! Bringing a generation in.
 
-use super::entry::{Entry, Feed, Slot, Sweep};
-use super::run::Run;
-use super::{Command, Generation, Reactor};
-use crate::error::{Errno, SpawnError, Step};
-use crate::kernel::plan::Containment;
+use super::slot::{Entry, Feed, Slot, Sweep};
+use super::{Generation, Reactor};
+use crate::command::shared::Run;
+use crate::command::{Command, Containment};
 use crate::kernel::{Born, Kernel, Until, WaitError};
 use crate::lifecycle::{Life, State};
-use crate::limits;
-use crate::time::Ns;
-use crate::token::{Token, What};
-use crate::words::Stream;
+use crate::types::{Errno, Ns, SpawnError, Step, Stream, Token, What, limits};
 use std::collections::VecDeque;
 use std::num::NonZero;
 use std::sync::Arc;

@@ -1,13 +1,11 @@
 //! stdins that the loop writes.
 
-use super::entry::Feed;
+use super::slot::Feed;
 use super::{Generation, Reactor};
-use crate::error::{FeedError, FeedRefusal};
 use crate::kernel::{Kernel, Wrote};
 use crate::lifecycle::Input;
-use crate::lifecycle::report::StdinEnd;
-use crate::limits;
-use crate::token::What;
+use crate::report::StdinEnd;
+use crate::types::{FeedError, FeedRefusal, What, limits};
 
 impl<K: Kernel> Reactor<K> {
     /// Gives bytes to a stdin that was made with [`Stdin::Feed`](crate::Stdin::Feed). They are

@@ -1,11 +1,9 @@
 //! One turn.
 
 use super::{Reactor, Turn};
-use crate::error::TurnError;
 use crate::kernel::{Kernel, Until, WaitError};
 use crate::lifecycle::{Input, Timer};
-use crate::limits;
-use crate::time::Ns;
+use crate::types::{Ns, TurnError, limits};
 use std::time::{Duration, Instant};
 
 impl<K: Kernel> Reactor<K> {

@@ -26,9 +26,9 @@ pub(crate) fn disposition(signal: Signal) -> libc::sighandler_t {
 
 /// Ignores a signal in this process.
 pub(crate) fn ignore(signal: Signal) {
-    // SAFETY: SIG_IGN is a valid disposition, and no Rust code depends on the handler that it
-    // replaces.
     assert_ne!(
+        // SAFETY: SIG_IGN is a valid disposition, and no Rust code depends on the handler that it
+        // replaces.
         unsafe { libc::signal(signal.as_raw(), libc::SIG_IGN) },
         libc::SIG_ERR
     );
@@ -36,9 +36,9 @@ pub(crate) fn ignore(signal: Signal) {
 
 /// Gives a signal its default action in this process.
 pub(crate) fn default_action(signal: Signal) {
-    // SAFETY: SIG_DFL is a valid disposition, and no Rust code depends on the handler that it
-    // replaces.
     assert_ne!(
+        // SAFETY: SIG_DFL is a valid disposition, and no Rust code depends on the handler that it
+        // replaces.
         unsafe { libc::signal(signal.as_raw(), libc::SIG_DFL) },
         libc::SIG_ERR
     );
@@ -80,14 +80,14 @@ pub(crate) fn end_main_thread() {
         unsafe { libc::syscall(libc::SYS_exit, 0) };
     }
     let handler: extern "C" fn(libc::c_int) = end;
-    // SAFETY: the handler makes one system call and does not return.
     assert_ne!(
+        // SAFETY: the handler makes one system call and does not return.
         unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) },
         libc::SIG_ERR
     );
     let process = std::process::id();
-    // SAFETY: plain numbers; the main thread has the process's number.
     assert_eq!(
+        // SAFETY: plain numbers; the main thread has the process's number.
         unsafe { libc::syscall(libc::SYS_tgkill, process, process, libc::SIGUSR1) },
         0
     );

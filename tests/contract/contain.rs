@@ -3,13 +3,9 @@
 use crate::host::{Host, LONG, out_of};
 use crate::rig::Rig;
 use crate::support;
-use lastwords::Containment;
-use lastwords::error::{Errno, Step};
-use lastwords::kernel::{
-    Found, Keep, Kernel, Member, MemberWatch, Notice, Probe, Release, Signalled,
-};
-use lastwords::token::{Token, What};
-use lastwords::words::{Signal, Stream};
+use lastwords::__internals::kernel::{Found, Notice};
+use lastwords::__internals::types::{Keep, Member, Probe, Release, Token, What};
+use lastwords::{Containment, Errno, Kernel, MemberWatch, Signal, Signalled, Step, Stream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -235,7 +231,7 @@ pub(crate) fn a_cgroup_tells_of_its_end_is_killed_as_a_whole_and_removed<R: Rig>
         let soon = host
             .kernel()
             .now()
-            .after(lastwords::time::Ns::from_millis(20));
+            .after(lastwords::sim::Ns::from_millis(20));
         told |= host.wait_until(soon).contains(&changed);
     }
     assert_eq!(members(&mut host, token), []);
@@ -271,7 +267,7 @@ pub(crate) fn a_cgroup_of_work_that_goes_on_is_removed_when_that_ends<R: Rig>() 
             let soon = host
                 .kernel()
                 .now()
-                .after(lastwords::time::Ns::from_millis(20));
+                .after(lastwords::sim::Ns::from_millis(20));
             host.wait_until(soon);
         }
     }

@@ -2,13 +2,10 @@
 
 use crate::host::{Host, LONG, exit_of, out_of};
 use crate::rig::Rig;
-use lastwords::error::Errno;
-use lastwords::kernel::{
-    Collected, Found, Keep, Kernel, Member, MemberWatch, Notice, Probe, Release, Signalled,
-};
-use lastwords::time::Ns;
-use lastwords::token::{Token, What};
-use lastwords::words::{ExitSource, Signal, StatusSource, Stream};
+use lastwords::__internals::kernel::{Collected, Found, Notice};
+use lastwords::__internals::types::{Keep, Member, Probe, Release, Token, What};
+use lastwords::sim::Ns;
+use lastwords::{Errno, ExitSource, Kernel, MemberWatch, Signal, Signalled, StatusSource, Stream};
 use std::time::Duration;
 
 /// The members that a scan finds, twice in a row the same ones.

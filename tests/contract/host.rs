@@ -2,16 +2,15 @@
 
 use crate::rig::Rig;
 use crate::support;
-use lastwords::capture::Pool;
-use lastwords::kernel::plan::Plan;
-use lastwords::kernel::{
-    Batch, Born, Collected, ExitInfo, Found, Got, Keep, Kernel, Notice, Notices, ReadOp, Release,
-    Scan, ScanStep, SpawnOutcome, Until,
+use lastwords::__internals::capture::Pool;
+use lastwords::__internals::command::plan::Plan;
+use lastwords::__internals::kernel::{
+    Batch, Born, Collected, Found, Got, Notice, Notices, ReadOp, Scan, ScanStep, SpawnOutcome,
+    Until,
 };
-use lastwords::limits;
-use lastwords::time::Ns;
-use lastwords::token::{Slot, Token, What};
-use lastwords::words::{Signal, Stream};
+use lastwords::__internals::types::{ExitInfo, Keep, Release, Slot, Token, What, limits};
+use lastwords::sim::Ns;
+use lastwords::{Kernel, Signal, Stream};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -7,10 +7,11 @@
 
 use crate::rig::{Failure, NO_GROUP_SIGNAL, Rig, SIGCHLD, URING};
 use crate::support::{self, Census};
-use lastwords::kernel::Kernel;
-use lastwords::kernel::linux::{Linux, LinuxOptions};
-use lastwords::kernel::plan::Plan;
-use lastwords::{Backend, BackendChoice, CgroupOptions, ExitSourceChoice, GroupSignal, Signal};
+use lastwords::__internals::command::plan::Plan;
+use lastwords::__internals::kernel::linux::{Linux, LinuxOptions};
+use lastwords::{
+    Backend, BackendChoice, CgroupOptions, ExitSourceChoice, GroupSignal, Kernel, Signal,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
     Pid, Resource, Rlimit, WaitOptions, getrlimit, kill_process, setrlimit, waitpid,

@@ -3,15 +3,12 @@
 use crate::host::{Host, LONG, exit_of, out_of};
 use crate::rig::Rig;
 use crate::support;
-use lastwords::kernel::plan::StdinPlan;
-use lastwords::kernel::sim::script::pattern;
-use lastwords::kernel::{
-    Collected, Got, Keep, Kernel, Notice, Release, SpawnOutcome, Until, Wake, Wrote,
-};
-use lastwords::limits;
-use lastwords::time::Ns;
-use lastwords::token::{Token, What};
-use lastwords::words::{Signal, Stream};
+use lastwords::__internals::command::plan::StdinPlan;
+use lastwords::__internals::kernel::sim::script::pattern;
+use lastwords::__internals::kernel::{Collected, Got, Notice, SpawnOutcome, Until, Wake, Wrote};
+use lastwords::__internals::types::{Keep, Release, Token, What, limits};
+use lastwords::sim::Ns;
+use lastwords::{Kernel, Signal, Stream};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 

@@ -2,9 +2,8 @@
 //! back.
 
 use crate::support;
-use lastwords::kernel::Kernel;
-use lastwords::kernel::plan::Plan;
-use lastwords::{CgroupOptions, Signal};
+use lastwords::__internals::command::plan::Plan;
+use lastwords::{CgroupOptions, Kernel, Signal};
 use std::time::Duration;
 
 /// Runs a promise; on a real kernel in a process of its own. A child that another thread starts

@@ -2,12 +2,9 @@
 
 use crate::rig::{Failure, NO_GROUP_SIGNAL, Rig, SIGCHLD, STORM};
 use crate::support;
-use lastwords::error::{Errno, Step};
-use lastwords::kernel::plan::Plan;
-use lastwords::kernel::sim::{Fault, Script, Sim, SimOptions, Unruly, Violation};
-use lastwords::time::Ns;
-use lastwords::words::ExitSource;
-use lastwords::{CgroupOptions, Signal};
+use lastwords::__internals::command::plan::Plan;
+use lastwords::sim::{Fault, Ns, Script, Sim, SimOptions, Unruly, Violation};
+use lastwords::{CgroupOptions, Errno, ExitSource, Signal, Step};
 use std::time::Duration;
 
 /// The simulated kernel.

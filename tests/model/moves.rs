@@ -1,10 +1,9 @@
 //! What can happen next, in a world and a life.
 
 use crate::world::{Collected, Config, Exec, Joined, Kind, Mem, Turn, World, bit, exit};
-use lastwords::Stream;
-use lastwords::lifecycle::report::{StopReason, StreamEnd};
-use lastwords::lifecycle::{Input, Ladder, State, Timer};
-use lastwords::time::Ns;
+use lastwords::__internals::lifecycle::{Input, Ladder, State, Timer};
+use lastwords::sim::Ns;
+use lastwords::{StopReason, Stream, StreamEnd};
 
 /// One thing that can happen.
 #[derive(Clone, Copy, Debug)]
@@ -85,9 +84,9 @@ fn notices(at: &Joined, list: &mut Vec<Move>) {
     let waits_for_outcome = at.life.phases()[0] == "Spawning"
         || (at.life.state() == State::Unfinished && world.exec != Exec::Pending);
     let told = |happening| crate::world::was_told(world, happening);
-    let outcome_told = told(lastwords::lifecycle::Happening::Started)
+    let outcome_told = told(lastwords::__internals::lifecycle::Happening::Started)
         || at.life.phases()[0] == "Failing"
-        || told(lastwords::lifecycle::Happening::SpawnFailed);
+        || told(lastwords::__internals::lifecycle::Happening::SpawnFailed);
     let waits_for_outcome = waits_for_outcome && !outcome_told;
     match world.exec {
         Exec::Done if waits_for_outcome => list.push(Move::Started),
@@ -152,7 +151,10 @@ fn notices(at: &Joined, list: &mut Vec<Move>) {
 
 fn holders_told(world: &World) -> bool {
     [false, true].into_iter().any(|warn| {
-        crate::world::was_told(world, lastwords::lifecycle::Happening::Drained { warn })
+        crate::world::was_told(
+            world,
+            lastwords::__internals::lifecycle::Happening::Drained { warn },
+        )
     })
 }
 

@@ -1,12 +1,13 @@
 //! A small world around one life: a leader, up to two members, two pipes, and a kernel that
 //! answers.
 
-use lastwords::kernel::{ExitInfo, Keep, Member, Probe, Release, Signalled};
-use lastwords::lifecycle::policy::Policy;
-use lastwords::lifecycle::report::{EndedBy, SettledAs, StopReason, StreamEnd, Verdict};
-use lastwords::lifecycle::{Effect, Happening, Input, Ladder, Life, State, Timer};
-use lastwords::time::Ns;
-use lastwords::{ContainedBy, Exit, Outcome, Signal, StatusSource, Stream, Survivor};
+use lastwords::__internals::lifecycle::{Effect, Happening, Input, Ladder, Life, State, Timer};
+use lastwords::__internals::types::{ExitInfo, Keep, Member, Policy, Probe, Release};
+use lastwords::sim::Ns;
+use lastwords::{
+    ContainedBy, EndedBy, Exit, Outcome, SettledAs, Signal, Signalled, StatusSource, StopReason,
+    Stream, StreamEnd, Survivor, Verdict,
+};
 use std::collections::VecDeque;
 use std::time::Duration;
 

@@ -1,13 +1,10 @@
 //! One order, played from the beginning to the end.
 
-use lastwords::error::{Errno, Step};
-use lastwords::fuzz::watch::{Edge, Watch};
-use lastwords::kernel::sim::{Fault, Script, Sim, SimEnd, SimOptions};
-use lastwords::time::Ns;
-use lastwords::words::ExitSource;
+use lastwords::__internals::fuzz::watch::{Edge, Watch};
+use lastwords::sim::{Fault, Ns, Script, Sim, SimEnd, SimOptions};
 use lastwords::{
-    BackgroundPolicy, Command, Containment, DrainPolicy, Exit, Generation, Reactor, Signal,
-    StatusSource, StopPolicy, Stopping, Stream, Wait,
+    BackgroundPolicy, Command, Containment, DrainPolicy, Errno, Exit, ExitSource, Generation,
+    Reactor, Signal, StatusSource, Step, StopPolicy, Stopping, Stream, Wait,
 };
 use std::collections::BTreeSet;
 use std::time::Duration;

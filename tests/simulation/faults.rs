@@ -1,12 +1,9 @@
 //! Faults in random worlds: every one that a call of the contract can meet is met, and counted.
 
 use crate::scripts::{chance, pick};
-use lastwords::error::Step;
-use lastwords::kernel::sim::clock::Rng;
-use lastwords::kernel::sim::fault::Kind;
-use lastwords::kernel::sim::{Call, Fault, Sim, faults};
-use lastwords::time::Ns;
-use lastwords::{CgroupOptions, Containment, Reactor};
+use lastwords::__internals::kernel::sim::faults;
+use lastwords::sim::{Call, Fault, Kind, Ns, Rng, Sim};
+use lastwords::{CgroupOptions, Containment, Reactor, Step};
 use std::collections::BTreeMap;
 
 /// How often each was met.

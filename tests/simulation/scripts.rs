@@ -1,13 +1,10 @@
 //! What children do and what their host wants of them, from numbers.
 
-use lastwords::kernel::sim::clock::Rng;
-use lastwords::kernel::sim::{Reaper, SimOptions, Unruly};
-use lastwords::kernel::{MemberWatch, Orphans};
-use lastwords::time::Ns;
-use lastwords::words::ExitSource;
+use lastwords::__internals::kernel::Orphans;
+use lastwords::sim::{Ns, Reaper, Rng, SimOptions, Unruly};
 use lastwords::{
-    BackgroundPolicy, Bound, Capture, CgroupOptions, Command, Containment, DrainPolicy, StopPolicy,
-    Wait,
+    BackgroundPolicy, Bound, Capture, CgroupOptions, Command, Containment, DrainPolicy, ExitSource,
+    MemberWatch, StopPolicy, Wait,
 };
 use std::fmt::Write;
 use std::time::Duration;

@@ -14,8 +14,9 @@ mod player;
 pub(crate) use census::Census;
 pub(crate) use cgroups::cgroups;
 
-use lastwords::kernel::plan::Plan;
-use lastwords::kernel::sim::script::{PLAY, Script};
+use lastwords::__internals::command::plan::Plan;
+use lastwords::__internals::kernel::sim::script::PLAY;
+use lastwords::sim::Script;
 use std::ffi::OsString;
 use std::process::Command;
 

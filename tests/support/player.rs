@@ -8,9 +8,11 @@
     reason = "fork, signals and descriptors of a process that is its own master"
 )]
 
-use lastwords::kernel::sim::script::{Act, Acts, Channel, PLAY, Program, Script, Target, piece};
-use lastwords::time::Ns;
-use lastwords::words::{Signal, Stream};
+use lastwords::__internals::kernel::sim::script::{
+    Act, Acts, Channel, PLAY, Program, Target, piece,
+};
+use lastwords::sim::{Ns, Script};
+use lastwords::{Signal, Stream};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 

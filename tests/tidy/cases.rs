@@ -18,7 +18,7 @@ struct Marked {
 pub(crate) fn rows() -> Result<BTreeMap<usize, Vec<String>>, String> {
     let mut all = Vec::new();
     let mut texts = Vec::new();
-    for source in ["src", "tests"]
+    for source in ["src", "tests", "cli"]
         .iter()
         .flat_map(|folder| sources(folder))
         .filter(|source| !source.path.starts_with("tests/tidy"))

@@ -100,7 +100,7 @@ impl Foreign {
 /// Where the sources are.
 fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("benches/peers")
+        .join("peers")
         .join(name)
 }
 

@@ -1,7 +1,7 @@
 //! Against a plain vector that keeps everything.
 
-use super::*;
-use crate::limits::{AHEAD, KEEP, POOL_BYTES};
+use crate::capture::captured::*;
+use crate::types::limits::{AHEAD, KEEP, POOL_BYTES};
 use std::io::Read as _;
 
 struct Rng(u64);

@@ -4,11 +4,12 @@
     reason = "tries system calls with arguments that cannot do anything"
 )]
 
-use super::{feed, pidfd};
-use crate::error::{BuildError, Errno};
-use crate::kernel::linux::LinuxOptions;
-use crate::kernel::{Caps, MemberWatch};
-use crate::words::{Backend, ExitSource, ExitSourceChoice, GroupSignal};
+use super::LinuxOptions;
+use super::process::pidfd;
+use super::stdio::write;
+use crate::types::{
+    Backend, BuildError, Caps, Errno, ExitSource, ExitSourceChoice, GroupSignal, MemberWatch,
+};
 use std::os::fd::AsFd;
 
 /// Tries everything but the poll set, which is tried by making it. An error only if the host
@@ -39,7 +40,7 @@ pub(crate) fn find(options: &LinuxOptions) -> Result<Caps, BuildError> {
         && opened
             .is_ok_and(|own| pidfd::info(own.as_fd(), u64::from(libc::PIDFD_INFO_EXIT)).is_ok());
     caps.close_range = try_close_range();
-    caps.nosignal_write = feed::can_write_without_signal();
+    caps.nosignal_write = write::can_write_without_signal();
     caps.members = if caps.pidfd_open {
         MemberWatch::ByPidfd
     } else {

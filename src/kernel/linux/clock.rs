@@ -1,6 +1,6 @@
 //! The only place that reads a clock.
 
-use crate::time::Ns;
+use crate::types::Ns;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant, SystemTime};
 

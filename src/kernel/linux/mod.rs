@@ -10,57 +10,50 @@
 //!  wait     notices, in order                group    signals, and who is left     feed     writing
 //! ```
 
-#[cfg(test)]
-pub(crate) mod again;
-mod alarm;
 mod caps;
-mod cgroup;
 pub(crate) mod clock;
-mod contain;
-mod ends;
-mod epoll;
-mod exits;
-mod feed;
-mod fork;
-mod group;
-pub mod host;
-mod linger;
-mod orphans;
-mod pidfd;
-mod pipe;
-mod poller;
+mod containment;
+mod fork_guard;
+mod lingering;
+mod poll;
+mod process;
 mod procfs;
 mod release;
-mod scan;
-mod sigchld;
 pub(crate) mod spawn;
-mod start;
+mod spawn_child;
+mod stdio;
 mod table;
 #[cfg(test)]
+pub(crate) mod test_isolation;
+#[cfg(test)]
 mod tests;
-mod uring;
 mod wait;
+
+pub use process::signal_state;
+
+use process::{exit_status, group};
+use procfs::scan;
+use stdio::{read, write};
 
 pub use super::Orphans;
 
-use crate::error::{BuildError, Errno, SpawnError};
-use crate::kernel::plan::Plan;
-use crate::kernel::{
-    Batch, Born, Caps, Collected, Found, Got, Keep, Kernel, Member, Notice, Notices, Probe,
-    Release, Released, Scan, ScanStep, Signalled, SpawnOutcome, Until, WaitError, Wrote, sealed,
+use super::{
+    Batch, Born, Collected, Found, Got, Kernel, Notice, Notices, Released, Scan, ScanStep,
+    SpawnOutcome, Until, WaitError, Wrote, sealed,
 };
-use crate::limits;
-use crate::time::Ns;
-use crate::token::{Slot, Token, What};
-use crate::words::{Backend, BackendChoice, ExitSource, ExitSourceChoice, GroupSignal, Signal};
-use alarm::Alarm;
+use crate::command::plan::Plan;
+use crate::types::{
+    Backend, BackendChoice, BuildError, Caps, Errno, ExitSource, ExitSourceChoice, GroupSignal,
+    Keep, Member, Ns, Probe, Release, Signal, Signalled, Slot, SpawnError, Token, What, limits,
+};
 use clock::Clock;
-use fork::ForkMark;
-use linger::Lingering;
-pub use poller::LinuxWaker;
-use poller::{Interest, Key, Poller, Ready};
-use scan::Scanner;
-use sigchld::Sigchld;
+use fork_guard::ForkMark;
+use lingering::Lingering;
+pub use poll::LinuxWaker;
+use poll::deadline_timer::Alarm;
+use poll::{Interest, Key, Poller, Ready};
+use process::sigchld::Sigchld;
+use procfs::scan::Scanner;
 use spawn::{SpawnOptions, Spawner};
 use std::collections::VecDeque;
 use std::io;
@@ -115,13 +108,13 @@ pub struct Linux {
     /// Descriptors of no use any more, whose closing nobody waits for.
     aside: Vec<release::Aside>,
     /// Boxes of rows that were let go, for the next exits.
-    spare: exits::Spare,
+    spare: exit_status::Spare,
     /// Notices that did not fit.
     owed: VecDeque<Notice>,
     /// Without the group flag: a look under way, and the members that it has found.
     members: (u64, Vec<(Token, u32, u64)>),
     /// Ids of cookies and cgroups.
-    ids: contain::Ids,
+    ids: containment::Ids,
     orphans: Orphans,
 }
 
@@ -175,7 +168,7 @@ impl Linux {
             rustix::process::set_child_subreaper(Some(own))
                 .map_err(|e| failed("become a subreaper")(e.into()))?;
         }
-        let ids = contain::Ids::new();
+        let ids = containment::Ids::new();
         let mut linux = Linux {
             mark,
             caps,
@@ -332,12 +325,12 @@ impl Kernel for Linux {
             Poller::Epoll(_) => {
                 for op in batch.iter_mut() {
                     op.got = match self.table.reader(op.stream) {
-                        Some(reader) => pipe::read_into(reader, op),
+                        Some(reader) => read::read_into(reader, op),
                         None => Got::Unasked,
                     };
                 }
             }
-            Poller::Uring(ring) => pipe::read_all(ring, &mut self.table, batch),
+            Poller::Uring(ring) => read::read_all(ring, &mut self.table, batch),
         }
         for op in batch.iter().filter(|op| op.got == Got::End) {
             if let Some(reader) = self.table.reader(op.stream) {
@@ -349,7 +342,7 @@ impl Kernel for Linux {
     fn write(&mut self, stdin: Token, bytes: &[u8]) -> Wrote {
         match self.table.get(stdin).and_then(|row| row.stdin.as_ref()) {
             Some(fd) if stdin.what() == What::Stdin && !self.mark.is_copy() => {
-                let wrote = feed::write(fd.as_fd(), bytes, self.caps.nosignal_write);
+                let wrote = write::write(fd.as_fd(), bytes, self.caps.nosignal_write);
                 if wrote == Wrote::Full {
                     self.poller.owe(fd.as_fd());
                     self.poller.settle();
@@ -373,7 +366,7 @@ impl Kernel for Linux {
                 }
                 reader => reader.map(|reader| {
                     if reader.is_socket() && !is_copy {
-                        pipe::hang_up(reader.fd.as_fd());
+                        read::hang_up(reader.fd.as_fd());
                     }
                     reader.fd
                 }),
@@ -406,7 +399,7 @@ impl Kernel for Linux {
         let Some(row) = self.table.get_mut(generation) else {
             return Collected::NotYet;
         };
-        let collected = exits::collect(row, keep, &mut self.poller, &mut self.spare);
+        let collected = exit_status::collect(row, keep, &mut self.poller, &mut self.spare);
         self.poller.settle();
         if collected != Collected::NotYet {
             // A zombie of ours hides those behind it.
@@ -418,7 +411,7 @@ impl Kernel for Linux {
     fn signal(&mut self, generation: Token, signal: Signal) -> Signalled {
         match self.table.get_mut(generation) {
             Some(row) if !self.mark.is_copy() => {
-                contain::signal(row, signal, &self.caps, self.scanner.proc())
+                containment::signal(row, signal, &self.caps, self.scanner.proc())
             }
             _ => Signalled::NoWay,
         }
@@ -427,7 +420,7 @@ impl Kernel for Linux {
     fn signal_outside(&mut self, generation: Token, signal: Signal) -> Signalled {
         match self.table.get_mut(generation) {
             Some(row) if !self.mark.is_copy() => {
-                contain::signal_outside(row, signal, &self.caps, self.scanner.proc())
+                containment::signal_outside(row, signal, &self.caps, self.scanner.proc())
             }
             _ => Signalled::NoWay,
         }
@@ -442,7 +435,7 @@ impl Kernel for Linux {
 
     fn probe(&mut self, generation: Token) -> Probe {
         match self.table.get(generation) {
-            Some(row) if !self.mark.is_copy() => contain::probe(row, &self.caps),
+            Some(row) if !self.mark.is_copy() => containment::probe(row, &self.caps),
             _ => Probe::Cannot,
         }
     }

@@ -1,18 +1,18 @@
 //! Letting go: of a generation that is over, and of descriptors that are of no use any more.
 
 use super::Linux;
-use super::poller::Poller;
+use super::poll::Poller;
 use super::table::{Birth, Leader, Row};
-use crate::kernel::{Release, Released};
-use crate::limits;
+use crate::kernel::Released;
+use crate::types::{Release, limits};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Descriptors that are put aside; more are closed at once.
-pub(super) const ASIDE: usize = 64;
+pub(crate) const ASIDE: usize = 64;
 
 /// A descriptor that is of no use any more.
 #[derive(Debug)]
-pub(super) enum Aside {
+pub(crate) enum Aside {
     /// In the poll set.
     Watched(OwnedFd),
     /// Taken out of it.
@@ -31,7 +31,7 @@ impl Aside {
 impl Linux {
     /// Closes it later, after the host has been told what it waits for: a pipe at its end, the
     /// pidfd of one that was reaped.
-    pub(super) fn put_aside(&mut self, aside: Aside) {
+    pub(crate) fn put_aside(&mut self, aside: Aside) {
         if self.aside.len() < ASIDE {
             self.aside.push(aside);
         } else {
@@ -42,7 +42,7 @@ impl Linux {
 
     /// Lets a row go. In a forked copy its descriptors are closed, and that is all: the poll set is
     /// the host's.
-    pub(super) fn let_go(&mut self, mut row: Row, how: Release) -> Released<OwnedFd> {
+    pub(crate) fn let_go(&mut self, mut row: Row, how: Release) -> Released<OwnedFd> {
         if self.mark.is_copy() {
             return Released::default();
         }
@@ -108,7 +108,7 @@ impl Linux {
     }
 
     /// [`crate::kernel::Kernel::tidy`].
-    pub(super) fn close_aside(&mut self) {
+    pub(crate) fn close_aside(&mut self) {
         if self.aside.is_empty() || self.mark.is_copy() {
             return;
         }

@@ -1,14 +1,12 @@
 //! The table: slot -> what the kernel object has of a generation. The sequence in a token decides
 //! whether it is still meant.
 
-use super::cgroup::Cgroup;
-use super::contain::Contained;
-use super::pidfd::ChildName;
-use super::poller::Poller;
-use crate::error::SpawnError;
-use crate::kernel::ExitInfo;
-use crate::kernel::linux::spawn::Pending;
-use crate::token::{Token, What};
+use super::containment::Contained;
+use super::containment::cgroup::Cgroup;
+use super::poll::Poller;
+use super::process::pidfd::ChildName;
+use super::spawn::Pending;
+use crate::types::{ExitInfo, SpawnError, Token, What};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// What is known of the leader.
@@ -99,7 +97,7 @@ pub(crate) struct Row {
     pub exit: Option<Box<ExitInfo>>,
     /// The host's own peak memory in KiB at the spawn.
     pub host_peak: u64,
-    /// By [`crate::words::Stream::index`].
+    /// By [`crate::types::Stream::index`].
     pub readers: [Option<Reader>; 2],
     /// Our end of a fed stdin.
     pub stdin: Option<OwnedFd>,

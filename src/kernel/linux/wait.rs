@@ -1,14 +1,13 @@
 //! Waiting, and the order of what is told: outcomes before exits before bytes.
 
-use super::poller::{Key, Poller, Ready};
-use super::sigchld::Sigchld;
-use super::start::is_born;
+use super::poll::{Key, Poller, Ready};
+use super::process::pidfd;
+use super::process::sigchld::Sigchld;
+use super::spawn_child::is_born;
 use super::table::{Birth, ExitWatch, Row};
-use super::{Linux, Orphans, pidfd};
+use super::{Linux, Orphans};
 use crate::kernel::{Kernel, Notice, Notices, Until, WaitError};
-use crate::limits;
-use crate::time::Ns;
-use crate::token::{Token, What};
+use crate::types::{Ns, Token, What, limits};
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 
@@ -19,7 +18,7 @@ const OUTCOME_WITHIN: Ns = Ns::from_millis(10);
 
 impl Linux {
     /// [`crate::kernel::Kernel::wait`].
-    pub(super) fn wait_for_notices(
+    pub(crate) fn wait_for_notices(
         &mut self,
         until: Until,
         out: &mut Notices,
@@ -69,7 +68,7 @@ impl Linux {
 
     /// When this object wants to be looked at, whatever happens: spawns whose success nothing
     /// announces, and children that nothing may announce (the SIGCHLD way).
-    pub(super) fn own_deadline(&self) -> Option<Ns> {
+    pub(crate) fn own_deadline(&self) -> Option<Ns> {
         let look = (!self.under_way.is_empty()).then_some(self.look);
         let ask = self
             .sigchld

@@ -5,9 +5,7 @@ use super::log::{Happened, Violation};
 use super::signals::Reached;
 use super::world::World;
 use crate::kernel::Notice;
-use crate::time::Ns;
-use crate::token::Token;
-use crate::words::Signal;
+use crate::types::{Ns, Signal, Token};
 
 /// `cgroup.events` tells of a change at most so often (CGROUP_FILE_NOTIFY_MIN_INTV,
 /// kernel/cgroup/cgroup.c): what changes in between is told together.

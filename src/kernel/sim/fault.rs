@@ -27,13 +27,10 @@
 //! | `watch ERRNO` | no descriptor, no pidfd_open; ESRCH: it ends just before |
 //! | `CALL EINTR` | `read`, `write`, `collect`, `scan`: the kernel object tries again, which takes the time of another call |
 
+use super::log::Happened;
 use super::process::HOST;
 use super::{Sim, faults};
-use crate::error::{Errno, Step};
-use crate::kernel::sim::log::Happened;
-use crate::time::Ns;
-use crate::token::{Slot, Token};
-use crate::words::Stream;
+use crate::types::{Errno, Ns, Slot, Step, Stream, Token};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -356,7 +353,7 @@ impl Sim {
     /// Whoever of these can end, does.
     pub(super) fn end_before(&mut self, pids: &[u32]) {
         use super::process::Condition;
-        use crate::words::{Exit, StatusSource};
+        use crate::types::{Exit, StatusSource};
         for pid in pids {
             if self
                 .world

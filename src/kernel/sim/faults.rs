@@ -2,9 +2,7 @@
 
 use super::fault::{Call, Fault, Kind};
 use super::notice::SPURIOUS;
-use crate::error::{Errno, Step};
-use crate::time::Ns;
-use crate::words::Stream;
+use crate::types::{Errno, Ns, Step, Stream};
 
 const fn errno(raw: i32) -> Errno {
     Errno::from_raw(raw)

@@ -1,19 +1,17 @@
 //! The end of a leader, and what is left of its group.
 
 use super::Sim;
-use super::contain::{Belongs, told};
+use super::containment::{Belongs, told};
 use super::fault::{Call, Fault};
 use super::pipe::PipeId;
 use super::process::{Condition, Descriptor, HOST, Process};
 use super::signals::Reached;
 use super::table::{Entry, ExitSeen, Known};
-use crate::error::Errno;
-use crate::kernel::{
-    Collected, ExitInfo, Found, Keep, Member, MemberWatch, Notice, Probe, Scan, ScanStep, Signalled,
+use crate::kernel::{Collected, Found, Notice, Scan, ScanStep};
+use crate::types::{
+    Errno, Exit, ExitInfo, Holder, Keep, Member, MemberWatch, Ns, Probe, Signal, Signalled, Slot,
+    StatusSource, Stream, Survivor, Token, What,
 };
-use crate::time::Ns;
-use crate::token::{Slot, Token, What};
-use crate::words::{Exit, Holder, Signal, StatusSource, Stream, Survivor};
 
 /// The look that is under way.
 #[derive(Debug, Default)]

@@ -5,8 +5,7 @@ use super::cgroup::CgroupId;
 use super::fault::{Call, Fault};
 use super::pipe::PipeId;
 use crate::kernel::Notice;
-use crate::time::Ns;
-use crate::words::{Exit, Signal};
+use crate::types::{Exit, Ns, Signal};
 
 /// One thing that has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]

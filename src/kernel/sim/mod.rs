@@ -16,28 +16,28 @@
 //! * A thread that panics with a [`Sim`] in its hands prints the seed, the scripts, the faults and
 //!   the event log ([`Sim::story`]).
 //! * A success of exec wakes nobody, as in Linux: it is told by the next wait, or by the next look
-//!   of a long one ([`crate::limits::SPAWN_LOOK`]).
+//!   of a long one ([`crate::types::limits::SPAWN_LOOK`]).
 //! * Notices are edges: told once when something has changed, merged if it changes again before
 //!   they are given.
 
 pub mod cgroup;
 pub mod clock;
-mod contain;
+mod containment;
 pub mod fault;
 pub mod faults;
 mod group;
-mod hands;
 pub mod log;
 mod notice;
 mod parse;
 pub mod pipe;
 pub mod process;
+mod repro;
 mod run;
 pub mod script;
 mod signals;
-mod story;
 mod streams;
 mod table;
+mod test_control;
 #[cfg(test)]
 mod tests;
 pub mod world;
@@ -48,15 +48,14 @@ pub use script::Script;
 pub use world::{Reaper, World};
 
 use super::{
-    Batch, Born, Caps, Collected, Keep, Kernel, Member, MemberWatch, Notices, Orphans, Probe,
-    Release, Released, Scan, ScanStep, Signalled, SpawnOutcome, Until, WaitError, Wake, Wrote,
-    sealed,
+    Batch, Born, Collected, Kernel, Notices, Orphans, Released, Scan, ScanStep, SpawnOutcome,
+    Until, WaitError, Wake, Wrote, sealed,
 };
-use crate::error::{Errno, SpawnError, Step};
-use crate::kernel::plan::Plan;
-use crate::time::Ns;
-use crate::token::{Slot, Token};
-use crate::words::{Backend, ExitSource, Signal};
+use crate::command::plan::Plan;
+use crate::types::{
+    Backend, Caps, Errno, ExitSource, Keep, Member, MemberWatch, Ns, Probe, Release, Signal,
+    Signalled, Slot, SpawnError, Step, Token,
+};
 use clock::Rng;
 use fault::{Faults, Kind, Planned};
 use pipe::PipeId;
@@ -174,7 +173,7 @@ pub struct Sim {
     world: World,
     table: table::Table,
     faults: Faults,
-    started: Vec<story::Started>,
+    started: Vec<repro::Started>,
     /// Notices that were not given yet, and when they may be.
     pending: Vec<(Ns, super::Notice)>,
     waker: SimWaker,
@@ -383,7 +382,11 @@ impl Kernel for Sim {
     fn deadline(&self) -> Option<Ns> {
         // Nothing wakes a wait for the success of an exec, as in Linux: it is looked for.
         let spawning = self.table.iter().any(|(_, entry)| !entry.outcome_told);
-        let look = spawning.then(|| self.world.now.after(Ns::from(crate::limits::SPAWN_LOOK[0])));
+        let look = spawning.then(|| {
+            self.world
+                .now
+                .after(Ns::from(crate::types::limits::SPAWN_LOOK[0]))
+        });
         [look, self.sweep_at].into_iter().flatten().min()
     }
 

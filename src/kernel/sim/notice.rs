@@ -2,17 +2,13 @@
 //! nothing by the seed.
 
 use super::Sim;
-use super::contain::Contained;
+use super::containment::Contained;
 use super::fault::{Call, Fault};
 use super::log::{Happened, Violation};
 use super::process::{HOST, Process};
 use super::table::{Entry, ExitSeen, Known};
-use crate::error::Errno;
 use crate::kernel::{Notice, Notices, Orphans, Until, WaitError};
-use crate::limits;
-use crate::time::Ns;
-use crate::token::{Slot, Token, What};
-use crate::words::{ExitSource, Stream};
+use crate::types::{Errno, ExitSource, Ns, Slot, Stream, Token, What, limits};
 use std::sync::atomic::Ordering;
 
 /// Notices that can come for nothing.

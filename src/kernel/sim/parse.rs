@@ -2,8 +2,7 @@
 
 use super::fault::{Call, Fault};
 use super::script::{Act, Acts, Channel, MAX_DEPTH, Program, ScriptError, Target};
-use crate::time::Ns;
-use crate::words::{Signal, Stream};
+use crate::types::{Ns, Signal, Stream};
 
 /// A piece of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]

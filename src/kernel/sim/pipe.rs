@@ -1,6 +1,6 @@
 //! Pipes: a capacity, the bytes in it, and who holds its ends.
 
-use crate::token::Token;
+use crate::types::Token;
 use std::collections::VecDeque;
 
 /// A pipe's number (its inode, so to speak). Never used again.

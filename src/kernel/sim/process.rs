@@ -3,10 +3,7 @@
 use super::cgroup::CgroupId;
 use super::pipe::PipeId;
 use super::script::{Act, Acts, Channel};
-use crate::error::SpawnError;
-use crate::time::Ns;
-use crate::token::Token;
-use crate::words::{Exit, Signal, Stream};
+use crate::types::{Exit, Ns, Signal, SpawnError, Stream, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -6,8 +6,7 @@ use super::pipe::{Flow, Moved, PipeId};
 use super::process::{After, Condition, Descriptor, Disposition, Doing, HOST, Source, Step};
 use super::script::{Act, Channel, Program, Target, piece as pattern_piece};
 use super::world::{World, short};
-use crate::time::Ns;
-use crate::words::{Exit, Signal, StatusSource, Stream};
+use crate::types::{Exit, Ns, Signal, StatusSource, Stream};
 
 /// How much a process writes or reads in one go.
 const PIECE: usize = 64 << 10;
@@ -68,7 +67,7 @@ impl World {
         }
     }
 
-    fn executed(&mut self, pid: u32, error: Option<crate::error::SpawnError>) {
+    fn executed(&mut self, pid: u32, error: Option<crate::types::SpawnError>) {
         let Some(birth) = self.processes.get(&pid).map(|p| p.birth) else {
             return;
         };

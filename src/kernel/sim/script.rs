@@ -39,8 +39,7 @@
 //! TIME is a number with `ns`, `us`, `ms`, `s` or `m`. `#` begins a remark that ends with the line.
 
 use super::fault::{Call, Fault};
-use crate::time::Ns;
-use crate::words::{Signal, Stream};
+use crate::types::{Ns, Signal, Stream};
 use std::fmt;
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 use super::log::{Happened, Violation};
 use super::process::{After, Condition, Disposition, Doing, HOST, Process};
 use super::world::World;
-use crate::words::{Exit, Signal, StatusSource};
+use crate::types::{Exit, Signal, StatusSource};
 
 /// What became of a signal to one process, or to a whole group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

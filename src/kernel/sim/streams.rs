@@ -1,22 +1,19 @@
 //! Spawns, reads, writes and ends of streams.
 
-use super::contain::Contained;
+use super::containment::Contained;
 use super::fault::{Call, Fault, Planned};
 use super::log::{Happened, Violation};
 use super::pipe::{Flow, HostEnd, Moved, Pipe, PipeId};
 use super::process::Descriptor;
+use super::repro::Started;
 use super::script::{PLAY, Script};
-use super::story::Started;
 use super::table::{Entry, ExitSeen, Known};
 use super::world::Recipe;
 use super::{Sim, SimEnd, fails_in_host};
-use crate::error::{Errno, SpawnError, Step};
-use crate::kernel::plan::{OutputPlan, Plan, StdinPlan, Through};
-use crate::kernel::{Batch, Born, Got, Notice, ReadOp, Release, Released, Wrote};
-use crate::limits;
-use crate::time::Ns;
-use crate::token::{Token, What};
-use crate::words::Stream;
+use crate::command::Through;
+use crate::command::plan::{OutputPlan, Plan, StdinPlan};
+use crate::kernel::{Batch, Born, Got, Notice, ReadOp, Released, Wrote};
+use crate::types::{Errno, Ns, Release, SpawnError, Step, Stream, Token, What, limits};
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::time::{Duration, SystemTime};

@@ -1,8 +1,8 @@
 //! What the kernel object keeps of each generation, by slot.
 
-use super::contain::Contained;
+use super::containment::Contained;
 use super::pipe::PipeId;
-use crate::token::Token;
+use crate::types::Token;
 use std::collections::BTreeMap;
 
 /// How far a leader's end has come, as the kernel object sees it.

@@ -7,16 +7,15 @@ use super::process::Condition;
 use super::script::{Script, pattern};
 use super::{Reaper, Sim, SimOptions};
 use crate::capture::Pool;
-use crate::error::{Errno, Step};
-use crate::kernel::plan::{OutputPlan, Plan, StdinPlan};
+use crate::command::plan::{OutputPlan, Plan, StdinPlan};
 use crate::kernel::{
-    Batch, Collected, Found, Got, Keep, Kernel, Member, MemberWatch, Notice, Notices, Probe,
-    ReadOp, Release, Scan, ScanStep, Signalled, SpawnOutcome, Until, WaitError, Wake, Wrote,
+    Batch, Collected, Found, Got, Kernel, Notice, Notices, ReadOp, Scan, ScanStep, SpawnOutcome,
+    Until, WaitError, Wake, Wrote,
 };
-use crate::limits;
-use crate::time::Ns;
-use crate::token::{Slot, Token, What};
-use crate::words::{Exit, ExitSource, Signal, StatusSource, Stream};
+use crate::types::{
+    Errno, Exit, ExitSource, Keep, Member, MemberWatch, Ns, Probe, Release, Signal, Signalled,
+    Slot, StatusSource, Step, Stream, Token, What, limits,
+};
 use std::sync::Arc;
 
 mod contain;

@@ -8,11 +8,8 @@ use super::log::{Entry, Happened, Violation};
 use super::pipe::{Flow, HostEnd, Pipe, PipeId};
 use super::process::{After, Condition, Descriptor, Disposition, Doing, HOST, INIT, Process};
 use super::script::Acts;
-use crate::error::SpawnError;
-use crate::kernel::{Notice, Orphans, Usage};
-use crate::time::Ns;
-use crate::token::Token;
-use crate::words::{Exit, Signal};
+use crate::kernel::{Notice, Orphans};
+use crate::types::{Exit, Ns, Signal, SpawnError, Token, Usage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

@@ -1,11 +1,9 @@
 //! What the cells of the drain's table do.
 
-use super::*;
-use crate::kernel::Probe;
-use crate::lifecycle::policy::{Policy, StopPolicy};
-use crate::lifecycle::rig::{Rig, blind, code, ms, policy, told};
+use crate::lifecycle::drain::*;
+use crate::lifecycle::test_harness::{Rig, blind, code, ms, policy, told};
 use crate::lifecycle::{Input, State};
-use crate::words::{Exit, Signal, StatusSource};
+use crate::types::{Exit, Policy, Probe, Signal, StatusSource, StopPolicy};
 use Stream::{Stderr, Stdout};
 
 fn bounds(idle: Bound, limit: Bound) -> Policy {

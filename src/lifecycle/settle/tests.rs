@@ -1,14 +1,13 @@
 //! A test for each column of the table, and for what spec 4 says of it.
 
-use super::*;
-use crate::kernel::{Probe, Release, Signalled};
-use crate::lifecycle::report::ContainedBy;
-use crate::lifecycle::rig::{Rig, blind, code, member, ms, policy, told};
+use crate::lifecycle::settle::*;
+use crate::lifecycle::test_harness::{Rig, blind, code, member, ms, policy, told};
 use crate::lifecycle::{Effect, Input};
-use crate::words::{Signal, Stream};
+use crate::report::ContainedBy;
+use crate::types::{Probe, Release, Signal, Signalled, Stream};
 
-fn with(background: BackgroundPolicy) -> crate::lifecycle::policy::Policy {
-    crate::lifecycle::policy::Policy {
+fn with(background: BackgroundPolicy) -> crate::types::Policy {
+    crate::types::Policy {
         background,
         ..policy()
     }
@@ -21,7 +20,7 @@ fn state(rig: &Rig) -> Option<SettledAs> {
 }
 
 /// One whose member has outlived the grace and is waited for.
-fn waiting(policy: crate::lifecycle::policy::Policy) -> Rig {
+fn waiting(policy: crate::types::Policy) -> Rig {
     let mut rig = Rig::with_member(policy);
     assert_eq!(rig.due(Timer::BackgroundGrace), [Effect::Scan]);
     let effects = rig.feed(Input::Members(&[member(7), member(8)], true));
@@ -102,7 +101,7 @@ fn what_outlives_the_wait_is_terminated_with_a_grace_of_its_own() {
         rig.life.stop_report().map(|report| report.reason),
         Some(StopReason::Background)
     );
-    assert_eq!(rig.life.outcome(), Some(crate::words::Outcome::Succeeded));
+    assert_eq!(rig.life.outcome(), Some(crate::types::Outcome::Succeeded));
 }
 
 #[test]
@@ -172,10 +171,7 @@ fn work_that_is_only_reported_or_kept_lives_on_and_so_does_its_pipe() {
             policy().background.wait(Wait::ReportOnly)
         };
         let mut rig = Rig::exited(with(background));
-        let _ = rig.feed(Input::Ended(
-            Stream::Stdout,
-            crate::lifecycle::report::StreamEnd::Eof,
-        ));
+        let _ = rig.feed(Input::Ended(Stream::Stdout, crate::report::StreamEnd::Eof));
         let _ = rig.feed(Input::Probed(Probe::Alive));
         let _ = rig.feed(Input::Members(&[member(1)], true));
         let _ = rig.due(Timer::BackgroundGrace);
@@ -196,7 +192,7 @@ fn work_that_is_only_reported_or_kept_lives_on_and_so_does_its_pipe() {
         assert!(!effects.contains(&Effect::Close(Stream::Stderr)));
         assert_eq!(
             rig.life.stream_end(Stream::Stderr),
-            Some(crate::lifecycle::report::StreamEnd::Held)
+            Some(crate::report::StreamEnd::Held)
         );
         assert_eq!(
             state(&rig),

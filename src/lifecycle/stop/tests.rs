@@ -1,10 +1,9 @@
 //! The table of `stop.rs`, cell by cell.
 
-use super::super::policy::Policy;
-use super::super::rig::{Rig, blind, code, member, ms, policy};
-use super::super::{Input, Ladder};
-use super::*;
-use crate::kernel::Probe;
+use crate::lifecycle::stop::*;
+use crate::lifecycle::test_harness::{Rig, blind, code, member, ms, policy};
+use crate::lifecycle::{Input, Ladder};
+use crate::types::{Policy, Probe};
 
 const FIRST: [Effect; 2] = [Effect::Signal(Signal::TERM), Effect::Signal(Signal::CONT)];
 const KILL: Effect = Effect::Signal(Signal::KILL);

@@ -7,12 +7,12 @@
 
 #![expect(unsafe_code, reason = "raw system calls between clone and exec")]
 
-use super::host;
-use super::moves::{Move, Moves};
+use super::fd_remap::{Move, Moves};
+use super::host_status;
 use super::prepare::{Prepared, Strings, bit};
 use super::stack::{HEAD, Shared};
 use super::syscall::{Answer, call};
-use crate::error::Errno;
+use crate::types::Errno;
 use std::ffi::{CStr, c_char, c_int, c_long};
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
@@ -270,18 +270,20 @@ const ALL: u64 = !(bit(libc::SIGKILL) | bit(libc::SIGSTOP));
 /// What the host ignores, and so this child. Read here and not before the clone: the host does not
 /// wait for it. If it cannot be told, all might be.
 fn ignored(mirror: RawFd) -> u64 {
-    let mut text = [0_u8; host::STATUS];
+    let mut text = [0_u8; host_status::STATUS];
     let read = sys(
         libc::SYS_pread64,
         [
             mirror as usize,
             text.as_mut_ptr() as usize,
-            host::STATUS,
+            host_status::STATUS,
             0,
             0,
         ],
     );
-    let set = read.ok().and_then(|len| host::ignored(text.get(..len)?));
+    let set = read
+        .ok()
+        .and_then(|len| host_status::ignored(text.get(..len)?));
     set.map_or(ALL, |set| set & ALL)
 }
 

@@ -3,7 +3,7 @@
 use super::child::Stage;
 use super::prepare::{Prepared, path};
 use super::stack::Shared;
-use crate::error::{Errno, SpawnError, Step, TooLarge};
+use crate::types::{Errno, SpawnError, Step, TooLarge};
 use std::ffi::CString;
 use std::sync::atomic::Ordering;
 

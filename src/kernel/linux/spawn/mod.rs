@@ -30,9 +30,9 @@
 
 mod child;
 mod explain;
-mod host;
-mod lane;
-mod moves;
+mod fd_remap;
+mod fd_slot;
+mod host_status;
 mod pending;
 mod prepare;
 mod stack;
@@ -40,18 +40,17 @@ mod syscall;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use moves::ChildEnd;
+pub(crate) use fd_remap::ChildEnd;
 pub(crate) use pending::Pending;
 
-use crate::error::{Errno, SpawnError, Step};
-use crate::kernel::linux::cgroup::Cgroup;
-use crate::kernel::linux::clock;
-use crate::kernel::plan::Plan;
-use crate::limits;
+use super::clock;
+use super::containment::cgroup::Cgroup;
+use crate::command::plan::Plan;
+use crate::types::{Errno, SpawnError, Step, limits};
 use child::{Job, Others};
-use host::{Blocked, Host, Mirror};
-use lane::{Lane, Lanes};
-use moves::Moves;
+use fd_remap::Moves;
+use fd_slot::{Lane, Lanes};
+use host_status::{Blocked, Host, Mirror};
 use prepare::Prepared;
 use rustix::process::Pid;
 use stack::{Shared, Stack};

@@ -7,7 +7,7 @@
 
 use super::child::Job;
 use super::explain;
-use super::lane::Lane;
+use super::fd_slot::Lane;
 use super::stack::Stack;
 use crate::kernel::SpawnOutcome;
 use crate::kernel::linux::clock;

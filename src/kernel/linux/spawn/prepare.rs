@@ -6,9 +6,8 @@
     reason = "lists of pointers into strings of the same value are shared between threads"
 )]
 
-use crate::error::{Errno, SpawnError, Step};
-use crate::kernel::plan::{Plan, UserPlan};
-use crate::words::Signal;
+use crate::command::plan::{Plan, UserPlan};
+use crate::types::{Errno, Signal, SpawnError, Step};
 use std::ffi::{CStr, CString, OsStr, OsString, c_char};
 use std::fmt;
 use std::os::fd::{AsRawFd, RawFd};

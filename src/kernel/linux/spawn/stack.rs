@@ -6,8 +6,7 @@
     reason = "maps and unmaps the memory that a child shares with the host"
 )]
 
-use crate::error::Errno;
-use crate::limits;
+use crate::types::{Errno, limits};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use std::cell::UnsafeCell;
 use std::ffi::c_void;

@@ -23,7 +23,7 @@
     reason = "system calls by instruction; the child of a clone may use nothing else"
 )]
 
-use crate::error::Errno;
+use crate::types::Errno;
 use std::arch::asm;
 use std::ffi::{c_int, c_long};
 

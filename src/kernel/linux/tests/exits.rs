@@ -1,7 +1,7 @@
 //! Exits: by pidfd, by SIGCHLD, taken by somebody else, told too early.
 
-use super::*;
-use crate::words::{Exit, StatusSource};
+use crate::kernel::linux::tests::*;
+use crate::types::{Exit, StatusSource};
 use std::process::Command;
 
 /// Runs `true` and `echo` by turns, and wants the end of file at each exit notice.

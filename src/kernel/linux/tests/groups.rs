@@ -1,6 +1,6 @@
 //! Groups: who is left, and signals that reach them and nobody else.
 
-use super::*;
+use crate::kernel::linux::tests::*;
 
 /// Its leader ends at once; `body` lives on in the group, with the streams closed, until it is
 /// signalled.
@@ -229,8 +229,8 @@ fn a_group_of_another_user_denies() {
             let set = |uid: u32| assert_eq!(unsafe { libc::seteuid(uid) }, 0);
             // A process may also signal by its real user: both are somebody else's.
             #[expect(unsafe_code, reason = "becomes somebody else, and root again")]
-            // SAFETY: as above; the saved user stays root.
             let both = |real: u32, effective: u32| {
+                // SAFETY: as above; the saved user stays root.
                 assert_eq!(unsafe { libc::setresuid(real, effective, 0) }, 0)
             };
             both(65533, 65533);

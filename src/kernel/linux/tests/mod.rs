@@ -8,14 +8,15 @@ mod scans;
 mod starts;
 mod uring;
 
-use super::again::alone;
-use super::table::Leader;
-use super::*;
+use super::process::pidfd;
+use super::table::{Leader, Row};
+use super::test_isolation::alone;
 use crate::capture::Pool;
-use crate::kernel::linux::table::Row;
-use crate::kernel::plan::{OutputPlan, StdinPlan, Through};
-use crate::kernel::{ExitInfo, ReadOp, Wake};
-use crate::words::Stream;
+use crate::command::Through;
+use crate::command::plan::{OutputPlan, StdinPlan};
+use crate::kernel::linux::*;
+use crate::kernel::{ReadOp, Wake};
+use crate::types::{ExitInfo, Stream};
 use std::ffi::OsString;
 use std::time::Duration;
 

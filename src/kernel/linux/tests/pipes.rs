@@ -3,7 +3,7 @@
 //! Each runs alone in a process: between clone and exec a neighbour's child holds copies of every
 //! pipe of the process.
 
-use super::*;
+use crate::kernel::linux::tests::*;
 
 #[test]
 fn bytes_come_in_order_and_none_is_missing() {
@@ -240,7 +240,7 @@ fn kept_work_goes_on_writing_after_its_generation() {
                     "(read x; seq 1 100000; echo $? >'{0}.new'; mv '{0}.new' '{0}') <&3 & echo left",
                     path.display()
                 );
-                let (hold, release) = pipe::Pipe::to_child()
+                let (hold, release) = read::Pipe::to_child()
                     .map(|p| (p.childs, p.ours))
                     .expect("pipe");
                 let mut plan = sh(&script);

@@ -1,8 +1,8 @@
 //! Kernels and sandboxes that refuse what this one has: a filter that answers some calls with an
 //! errno.
 
-use super::*;
-use crate::words::{Exit, StatusSource};
+use crate::kernel::linux::tests::*;
+use crate::types::{Exit, StatusSource};
 
 /// From now on these calls fail with this errno, in this process and its children. For [`alone`]
 /// only.
@@ -37,13 +37,13 @@ pub(super) fn refuse(calls: &[libc::c_long], errno: i32) {
         len: u16::try_from(program.len()).expect("short"),
         filter: program.as_mut_ptr(),
     };
-    // SAFETY: no memory is involved.
     assert_eq!(
+        // SAFETY: no memory is involved.
         unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) },
         0
     );
-    // SAFETY: the program lives until the call has returned.
     assert_eq!(
+        // SAFETY: the program lives until the call has returned.
         unsafe {
             libc::prctl(
                 libc::PR_SET_SECCOMP,

@@ -1,8 +1,7 @@
 //! Looks through /proc: members, holders, watches.
 
-use super::*;
-use crate::kernel::MemberWatch;
-use crate::words::Holder;
+use crate::kernel::linux::tests::*;
+use crate::types::{Holder, MemberWatch};
 use std::collections::BTreeMap;
 
 impl Rig {

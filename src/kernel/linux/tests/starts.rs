@@ -1,8 +1,8 @@
 //! Spawns that fail, waits, the descriptor, the fork.
 
-use super::*;
-use crate::error::Step;
 use crate::kernel::WaitError;
+use crate::kernel::linux::tests::*;
+use crate::types::Step;
 use std::time::Instant;
 
 #[test]

@@ -2,9 +2,9 @@
 //! writes.
 
 use super::refused::{refuse, runs, three};
-use super::*;
-use crate::kernel::linux::poller::Poller;
-use crate::kernel::linux::uring::{Read, Reads, Uring};
+use crate::kernel::linux::poll::Poller;
+use crate::kernel::linux::poll::uring::{Read, Reads, Uring};
+use crate::kernel::linux::tests::*;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::IoSliceMut;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -292,14 +292,14 @@ impl Rig {
 fn the_descriptor_stays_readable_when_the_ring_has_overflowed() {
     let Some(mut ring) = ring(4) else { return };
     let pipes: Vec<_> = (0..12)
-        .map(|_| pipe::Pipe::from_child().expect("pipe"))
+        .map(|_| read::Pipe::from_child().expect("pipe"))
         .collect();
     for (n, pipe) in (0..).zip(&pipes) {
         ring.add(pipe.ours.as_fd(), Key::Linger(n), Interest::Read)
             .expect("add");
     }
     ring.settle();
-    let quiet = pipe::Pipe::from_child().expect("pipe");
+    let quiet = read::Pipe::from_child().expect("pipe");
     for pipe in &pipes {
         rustix::io::write(&pipe.childs, b"x").expect("write");
     }
@@ -378,7 +378,7 @@ fn closing_while_somebody_writes_neither_eats_nor_accepts_a_byte() {
             });
             let mut some = 0;
             for round in 0..rounds {
-                let pipe = pipe::Pipe::of_capacity(4096).expect("pipe").0;
+                let pipe = read::Pipe::of_capacity(4096).expect("pipe").0;
                 let shared = Arc::new((AtomicBool::new(false), AtomicU64::new(0)));
                 ring.add(pipe.ours.as_fd(), Key::Linger(round), Interest::Read)
                     .expect("add");
@@ -497,7 +497,7 @@ fn a_loop_that_is_dropped_leaves_no_pipe_open() {
         || {
             let Some(mut rig) = rig(64) else { return };
             let token = rig.token(0);
-            let (hold, their) = (pipe::Pipe::from_child().expect("pipe"), rig.linux.waker());
+            let (hold, their) = (read::Pipe::from_child().expect("pipe"), rig.linux.waker());
             // A pipe of the loop's own whose other end is ours.
             let Poller::Uring(ring) = &mut rig.linux.poller else {
                 panic!("a ring")

@@ -1,8 +1,8 @@
 //! Masks, exec, containment, orphans, faults of scripts and the story of a run.
 
-use super::*;
+use crate::command::{CgroupOptions, Containment};
 use crate::kernel::Orphans;
-use crate::kernel::plan::{CgroupOptions, Containment};
+use crate::kernel::sim::tests::*;
 use crate::kernel::sim::{Call, faults};
 
 fn start_in(sim: &mut Sim, slot: u32, script: &str, contain: Containment) -> u32 {

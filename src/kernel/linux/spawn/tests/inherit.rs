@@ -1,7 +1,7 @@
 //! What a child has of its host, and what it has not.
 
-use super::*;
-use crate::words::Signal;
+use crate::kernel::linux::spawn::tests::*;
+use crate::types::Signal;
 use std::os::unix::net::UnixStream;
 
 /// A line of the child's own status file.
@@ -17,8 +17,8 @@ fn status_line(spawner: &mut Spawner, mut plan: Plan, name: &str) -> u64 {
 }
 
 fn ignore(signal: i32) {
-    // SAFETY: no handler, in a process of its own or for a signal that the harness ignores anyway.
     assert_ne!(
+        // SAFETY: no handler, in a process of its own or for a signal that the harness ignores anyway.
         unsafe { libc::signal(signal, libc::SIG_IGN) },
         libc::SIG_ERR
     );
@@ -38,7 +38,7 @@ fn what_the_host_ignores_or_blocks_the_child_does_not() {
         ] {
             ignore(signal);
         }
-        let blocked = host::Blocked::new();
+        let blocked = host_status::Blocked::new();
         for options in all_options() {
             let mut spawner = Spawner::new(options);
             assert_eq!(

@@ -1,6 +1,6 @@
 //! Many at once: threads, failures, signals, and nothing left.
 
-use super::*;
+use crate::kernel::linux::spawn::tests::*;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread;
 
@@ -44,8 +44,8 @@ fn threads_that_spawn_and_allocate_do_not_disturb_each_other_and_leave_nothing()
             "{maps} mappings became {}",
             mappings()
         );
-        // SAFETY: asks only.
         assert_eq!(
+            // SAFETY: asks only.
             unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) },
             -1,
             "no child is left"
@@ -81,8 +81,8 @@ fn count_signals(handled: &Arc<AtomicUsize>) {
     HOST.store(std::process::id() as usize, Ordering::Relaxed);
     HANDLED.set(Arc::clone(handled)).expect("once a process");
     let handler: extern "C" fn(i32) = handler;
-    // SAFETY: the handler touches atomics only.
     assert_ne!(
+        // SAFETY: the handler touches atomics only.
         unsafe { libc::signal(libc::SIGUSR1, handler as usize) },
         libc::SIG_ERR
     );

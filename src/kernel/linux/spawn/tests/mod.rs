@@ -24,8 +24,8 @@ mod steps;
 mod time;
 mod ways;
 
-use super::*;
 use crate::kernel::SpawnOutcome;
+use crate::kernel::linux::spawn::*;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -209,8 +209,8 @@ fn refuse(calls: &[(std::ffi::c_long, i32)]) {
         len: program.len() as u16,
         filter: program.as_mut_ptr(),
     };
-    // SAFETY: numbers only.
     assert_eq!(
+        // SAFETY: numbers only.
         unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) },
         0
     );

@@ -1,7 +1,7 @@
 //! Every step that can fail, on purpose: its name, its path, its errno, and nothing left.
 
-use super::*;
-use crate::kernel::plan::UserPlan;
+use crate::command::plan::UserPlan;
+use crate::kernel::linux::spawn::tests::*;
 
 /// Fails in the same words in every way, and no process is left.
 fn fails(plan: impl Fn() -> Plan) -> SpawnError {
@@ -377,8 +377,8 @@ fn a_process_that_cannot_be_made_leaves_nothing() {
             assert_eq!(open_descriptors(), before);
             assert_eq!(spawner.pool.len(), 1, "one stack, used again");
         }
-        // SAFETY: asks only.
         assert_eq!(
+            // SAFETY: asks only.
             unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) },
             -1,
             "no child"
@@ -422,8 +422,8 @@ fn too_few_descriptors_are_an_error_that_leaves_nothing() {
             (error.step(), error.raw_os_error()),
             (Step::Clone, libc::EMFILE)
         );
-        // SAFETY: asks only.
         assert_eq!(
+            // SAFETY: asks only.
             unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) },
             -1,
             "no child"

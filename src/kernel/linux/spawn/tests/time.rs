@@ -1,7 +1,7 @@
 //! How long a caller stands still, and how many children it can make. Judged only as far as a
 //! loaded machine allows; the numbers are told with the environment variable `LASTWORDS_SPAWNS`.
 
-use super::*;
+use crate::kernel::linux::spawn::tests::*;
 use std::collections::VecDeque;
 use std::process::{Command, Stdio};
 use std::time::Instant;

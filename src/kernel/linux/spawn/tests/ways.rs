@@ -1,8 +1,8 @@
 //! The ways a child can be made, and what each promises the host.
 
-use super::*;
-use crate::kernel::plan::UserPlan;
-use crate::words::Signal;
+use crate::command::plan::UserPlan;
+use crate::kernel::linux::spawn::tests::*;
+use crate::types::Signal;
 
 fn way(spawner: &mut Spawner, plan: Plan) -> SpawnWay {
     let null = null();
@@ -100,8 +100,8 @@ fn a_child_of_another_user_leaves_the_host_as_it_was() {
                 gid: Some(65_533),
             };
             assert_eq!(way(&mut spawner, plan), SpawnWay::Fork);
-            // SAFETY: asks only.
             assert_eq!(
+                // SAFETY: asks only.
                 unsafe { libc::prctl(libc::PR_GET_DUMPABLE) },
                 1,
                 "{options:?}"
@@ -152,8 +152,8 @@ fn the_childs_group_becomes_the_terminals_foreground() {
         let terminal = terminal();
         let (master, slave) = (&terminal.0, &terminal.1);
         rustix::process::setsid().expect("not a leader");
-        // SAFETY: makes it this session's terminal.
         assert_eq!(
+            // SAFETY: makes it this session's terminal.
             unsafe { libc::ioctl(slave.as_raw_fd(), libc::TIOCSCTTY, 0) },
             0
         );
@@ -197,8 +197,8 @@ fn terminal() -> (OwnedFd, File) {
     // SAFETY: an open terminal.
     assert_eq!(unsafe { libc::unlockpt(master.as_raw_fd()) }, 0);
     let mut name = [0_u8; 64];
-    // SAFETY: the buffer's own length.
     assert_eq!(
+        // SAFETY: the buffer's own length.
         unsafe { libc::ptsname_r(master.as_raw_fd(), name.as_mut_ptr().cast(), name.len()) },
         0
     );
@@ -256,8 +256,8 @@ impl Held {
     }
 
     fn let_go(&self) {
-        // SAFETY: integers only.
         assert_eq!(
+            // SAFETY: integers only.
             unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK) },
             0
         );

@@ -1,0 +1,12 @@
+//! The command `lastwords run`, seen from outside.
+
+mod background;
+mod init;
+mod output;
+mod report;
+mod secrets;
+mod signals;
+mod status;
+mod support;
+mod surroundings;
+mod terminal;

@@ -1,0 +1,186 @@
+//! What is to be run, as plain data: made by [`crate::Command`], carried out by a kernel.
+
+use super::{Containment, Through};
+use crate::types::Signal;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::os::fd::{OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+/// What becomes of the child's descriptor 0.
+#[derive(Clone, Debug, Default)]
+pub enum StdinPlan {
+    /// /dev/null.
+    #[default]
+    Null,
+    /// The host's own.
+    Inherit,
+    /// A pipe that the loop writes and then closes.
+    Feed,
+    /// A pipe whose non-blocking write end the host gets.
+    Raw,
+    /// This descriptor.
+    Fd(Arc<OwnedFd>),
+}
+
+/// What becomes of the child's descriptor 1 or 2.
+#[derive(Clone, Debug)]
+pub enum OutputPlan {
+    /// A pipe (or socket) that the loop reads; `pipe` is the capacity to ask for in bytes
+    /// (F_SETPIPE_SZ; a refusal is no error).
+    Capture {
+        /// Capacity to ask for, of a pipe.
+        pipe: Option<u32>,
+        /// What it is.
+        through: Through,
+    },
+    /// A pipe whose non-blocking read end the host gets.
+    Raw,
+    /// The host's own.
+    Inherit,
+    /// /dev/null.
+    Null,
+    /// This descriptor.
+    Fd(Arc<OwnedFd>),
+    /// The same as stdout (for stderr only): one pipe, the order kept.
+    ToStdout,
+}
+
+impl OutputPlan {
+    /// Captured, nothing else said.
+    pub const CAPTURED: OutputPlan = OutputPlan::Capture {
+        pipe: None,
+        through: Through::Pipe,
+    };
+}
+
+/// A user and group to become, before exec.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UserPlan {
+    /// setresuid(2).
+    pub uid: Option<u32>,
+    /// setresgid(2); supplementary groups are then dropped.
+    pub gid: Option<u32>,
+}
+
+/// One run of one command, as data. Values of the environment never appear in its `Debug`.
+pub struct Plan {
+    /// The program: a path if it has a slash, else looked for in PATH.
+    pub program: OsString,
+    /// `argv[0]`, if it is not the program.
+    pub arg0: Option<OsString>,
+    /// The arguments after `argv[0]`.
+    pub args: Vec<OsString>,
+    /// Begin with no variables at all.
+    pub env_clear: bool,
+    /// Variables set (`Some`) or removed (`None`) over the host's.
+    pub env: BTreeMap<OsString, Option<OsString>>,
+    /// The working directory.
+    pub dir: Option<PathBuf>,
+    /// umask(2).
+    pub umask: Option<u32>,
+    /// Descriptor 0.
+    pub stdin: StdinPlan,
+    /// Descriptor 1.
+    pub stdout: OutputPlan,
+    /// Descriptor 2.
+    pub stderr: OutputPlan,
+    /// Descriptors passed on purpose, with their numbers in the child.
+    pub pass: Vec<(Arc<OwnedFd>, RawFd)>,
+    /// Host's descriptors from 3 on that are not close-on-exec are passed on as they are (the
+    /// command, by default).
+    pub inherit_fds: bool,
+    /// Signals that are ignored in the child (nohup). All others have their default action.
+    pub ignore: Vec<Signal>,
+    /// Signals that are blocked in the child. The mask is empty otherwise.
+    pub block: Vec<Signal>,
+    /// Make the child's group the foreground of the terminal at descriptor 0, before exec.
+    pub foreground_terminal: bool,
+    /// setrlimit(2): resource (RLIMIT_*), soft and hard limit.
+    pub limits: Vec<(u32, u64, u64)>,
+    /// User and group.
+    pub user: UserPlan,
+    /// Signal to the child when the spawning thread ends (PR_SET_PDEATHSIG).
+    pub parent_death: Option<Signal>,
+    /// What can see its processes.
+    pub contain: Containment,
+    /// What a kernel has made of it: built at the first spawn, used again by later ones.
+    pub prepared: OnceLock<Box<dyn std::any::Any + Send + Sync>>,
+}
+
+impl Plan {
+    /// This program, nothing else said.
+    pub fn new(program: OsString) -> Plan {
+        Plan {
+            program,
+            arg0: None,
+            args: Vec::new(),
+            env_clear: false,
+            env: BTreeMap::new(),
+            dir: None,
+            umask: None,
+            stdin: StdinPlan::Null,
+            stdout: OutputPlan::CAPTURED,
+            stderr: OutputPlan::CAPTURED,
+            pass: Vec::new(),
+            inherit_fds: false,
+            ignore: Vec::new(),
+            block: Vec::new(),
+            foreground_terminal: false,
+            limits: Vec::new(),
+            user: UserPlan::default(),
+            parent_death: None,
+            contain: Containment::Group,
+            prepared: OnceLock::new(),
+        }
+    }
+
+    /// argv: what it is called, and the arguments.
+    pub fn words(&self) -> impl Iterator<Item = &[u8]> {
+        std::iter::once(self.arg0.as_ref().unwrap_or(&self.program))
+            .chain(&self.args)
+            .map(|word| word.as_bytes())
+    }
+}
+
+/// A copy without what a kernel has prepared: it may be changed.
+impl Clone for Plan {
+    fn clone(&self) -> Plan {
+        Plan {
+            program: self.program.clone(),
+            arg0: self.arg0.clone(),
+            args: self.args.clone(),
+            env_clear: self.env_clear,
+            env: self.env.clone(),
+            dir: self.dir.clone(),
+            umask: self.umask,
+            stdin: self.stdin.clone(),
+            stdout: self.stdout.clone(),
+            stderr: self.stderr.clone(),
+            pass: self.pass.clone(),
+            inherit_fds: self.inherit_fds,
+            ignore: self.ignore.clone(),
+            block: self.block.clone(),
+            foreground_terminal: self.foreground_terminal,
+            limits: self.limits.clone(),
+            user: self.user,
+            parent_death: self.parent_death,
+            contain: self.contain.clone(),
+            prepared: OnceLock::new(),
+        }
+    }
+}
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plan")
+            .field("program", &self.program)
+            .field("args", &self.args.len())
+            .field("env", &self.env.keys().collect::<Vec<_>>())
+            .field("dir", &self.dir)
+            .finish_non_exhaustive()
+    }
+}

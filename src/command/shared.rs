@@ -1,0 +1,93 @@
+//! What all runs of one command have in common: made at the first start, and shared by what the
+//! loop keeps of each.
+
+use super::Capture;
+use super::plan::{OutputPlan, Plan};
+use crate::lifecycle::Given;
+use crate::text::{LineFunction, Projection};
+use crate::types::{LastWordsPolicy, Policy, Stream};
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+/// What a command says besides its plan.
+#[derive(Clone, Default)]
+pub(crate) struct Said {
+    pub(crate) policy: Policy,
+    pub(crate) captures: [Capture; 2],
+    pub(crate) last_words: LastWordsPolicy,
+    /// If not the loop's.
+    pub(crate) projection: Option<Projection>,
+    pub(crate) line_function: Option<Arc<LineFunction>>,
+}
+
+/// What all runs of a command in one loop share.
+pub(crate) struct Run {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) given: Arc<Given>,
+    pub(crate) captures: [Capture; 2],
+    pub(crate) last_words: LastWordsPolicy,
+    /// The only way out for text of its streams and its command line.
+    pub(crate) projection: Projection,
+    pub(crate) line_function: Option<Arc<LineFunction>>,
+    shown: OnceLock<Vec<String>>,
+}
+
+impl Run {
+    pub(crate) fn new(
+        plan: &Arc<Plan>,
+        said: &Said,
+        projection: &Projection,
+        group_signal: bool,
+    ) -> Run {
+        Run {
+            plan: Arc::clone(plan),
+            given: Arc::new(Given::new(said.policy, group_signal)),
+            captures: said.captures,
+            last_words: said.last_words,
+            projection: projection.clone(),
+            line_function: said.line_function.clone(),
+            shown: OnceLock::new(),
+        }
+    }
+
+    /// It was made for these.
+    pub(crate) fn is_for(&self, projection: &Projection, group_signal: bool) -> bool {
+        self.projection.is_same(projection) && self.given.group_signal() == group_signal
+    }
+
+    /// Whether this stream is captured.
+    pub(crate) fn captures(&self, stream: Stream) -> bool {
+        let plan = match stream {
+            Stream::Stdout => &self.plan.stdout,
+            Stream::Stderr => &self.plan.stderr,
+        };
+        matches!(plan, OutputPlan::Capture { .. })
+    }
+
+    /// The stream in which the last words are: stderr, or stdout when both are one pipe.
+    pub(crate) fn words_from(&self) -> Stream {
+        match &self.plan.stderr {
+            OutputPlan::ToStdout => Stream::Stdout,
+            OutputPlan::Capture { .. }
+            | OutputPlan::Raw
+            | OutputPlan::Inherit
+            | OutputPlan::Null
+            | OutputPlan::Fd(_) => Stream::Stderr,
+        }
+    }
+
+    /// The command line as safe text, made once.
+    pub(crate) fn command_line(&self) -> &[String] {
+        self.shown
+            .get_or_init(|| self.projection.command_line(self.plan.words()))
+    }
+}
+
+impl fmt::Debug for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run")
+            .field("plan", &self.plan)
+            .field("given", &self.given)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,194 @@
+//! What becomes of a child's three streams.
+
+use crate::types::limits;
+use std::os::fd::OwnedFd;
+
+/// What becomes of the child's stdin. Default: [`Stdin::Null`].
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub enum Stdin {
+    /// /dev/null.
+    #[default]
+    Null,
+    /// The host's own.
+    Inherit,
+    /// These bytes, written by the loop, then end of file. A child that never reads them stalls
+    /// nothing.
+    Bytes(Vec<u8>),
+    /// What the host gives to [`Reactor::feed`](crate::Reactor::feed), until
+    /// [`Reactor::close_stdin`](crate::Reactor::close_stdin).
+    Feed,
+    /// A pipe; the host takes its non-blocking write end
+    /// ([`Reactor::take_stdin`](crate::Reactor::take_stdin)).
+    Raw,
+    /// This descriptor.
+    Fd(OwnedFd),
+}
+
+impl From<Vec<u8>> for Stdin {
+    fn from(bytes: Vec<u8>) -> Stdin {
+        Stdin::Bytes(bytes)
+    }
+}
+
+impl From<&str> for Stdin {
+    fn from(text: &str) -> Stdin {
+        Stdin::Bytes(text.as_bytes().to_vec())
+    }
+}
+
+impl From<OwnedFd> for Stdin {
+    fn from(fd: OwnedFd) -> Stdin {
+        Stdin::Fd(fd)
+    }
+}
+
+/// How a stream is captured: a pipe (or a pair of sockets) that the loop makes and reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capture {
+    /// Bytes kept, the newest ones. Default 2 MiB.
+    pub keep: u64,
+    /// Whether bytes are delivered as [`Event::Output`](crate::Event::Output). Default no: they
+    /// are kept only.
+    pub deliver: bool,
+    /// Undelivered bytes at which the stream is not read any more, so that the child is held back.
+    /// Default 256 KiB.
+    pub ahead: u64,
+    /// Lose undelivered bytes beyond `keep` instead of holding the child back; the loss is told.
+    /// Default no.
+    pub lossy: bool,
+    /// Capacity of the pipe to ask for in bytes (F_SETPIPE_SZ, fcntl(2)). The kernel rounds it up
+    /// to a power of two of pages. Without root's rights more than /proc/sys/fs/pipe-max-size
+    /// (1 MiB) is refused, and any growth once the pipes of the user take /proc/sys/fs/
+    /// pipe-user-pages-soft (64 MiB); a refusal is no error, and
+    /// [`StreamReport::capacity`](crate::StreamReport::capacity) says what was had. Default: as
+    /// the kernel gives it (64 KiB).
+    pub pipe: Option<u32>,
+    /// A pipe, or a pair of sockets, which is faster and breaks some programs: see
+    /// [`Through::Socket`]. Default: a pipe.
+    pub through: Through,
+}
+
+impl Default for Capture {
+    fn default() -> Self {
+        Capture {
+            keep: limits::KEEP,
+            deliver: false,
+            ahead: limits::AHEAD,
+            lossy: false,
+            pipe: None,
+            through: Through::Pipe,
+        }
+    }
+}
+
+impl Capture {
+    /// Sets [`Capture::keep`].
+    #[must_use]
+    pub fn keep(mut self, bytes: u64) -> Self {
+        self.keep = bytes;
+        self
+    }
+
+    /// Sets [`Capture::deliver`].
+    #[must_use]
+    pub fn deliver(mut self, deliver: bool) -> Self {
+        self.deliver = deliver;
+        self
+    }
+
+    /// Sets [`Capture::ahead`]. At least 1.
+    #[must_use]
+    pub fn ahead(mut self, bytes: u64) -> Self {
+        self.ahead = bytes.max(1);
+        self
+    }
+
+    /// Sets [`Capture::lossy`].
+    #[must_use]
+    pub fn lossy(mut self, lossy: bool) -> Self {
+        self.lossy = lossy;
+        self
+    }
+
+    /// Sets [`Capture::through`].
+    #[must_use]
+    pub fn through(mut self, through: Through) -> Self {
+        self.through = through;
+        self
+    }
+
+    /// Sets [`Capture::pipe`].
+    #[must_use]
+    pub fn pipe(mut self, bytes: Option<u32>) -> Self {
+        self.pipe = bytes;
+        self
+    }
+}
+
+/// What becomes of one of the child's output streams. Default: captured.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Output {
+    /// A pipe that the loop reads.
+    Capture(Capture),
+    /// A pipe; the host takes its non-blocking read end
+    /// ([`Reactor::take_stdout`](crate::Reactor::take_stdout)).
+    Raw,
+    /// The host's own.
+    Inherit,
+    /// /dev/null.
+    Null,
+    /// This descriptor.
+    Fd(OwnedFd),
+    /// The same as stdout (for stderr): one pipe, in which the order of both is kept. For stdout it
+    /// is the same as `Inherit`.
+    ToStdout,
+}
+
+impl Default for Output {
+    fn default() -> Self {
+        Output::Capture(Capture::default())
+    }
+}
+
+impl From<Capture> for Output {
+    fn from(capture: Capture) -> Output {
+        Output::Capture(capture)
+    }
+}
+
+impl From<OwnedFd> for Output {
+    fn from(fd: OwnedFd) -> Output {
+        Output::Fd(fd)
+    }
+}
+
+/// What a captured stream comes through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Through {
+    /// A pipe, as programs expect it.
+    #[default]
+    Pipe,
+    /// A pair of connected stream sockets (socketpair(2), unix(7)), the loop's shut for writing.
+    /// With writes of 64 KiB it is faster than a pipe of 64 KiB, 1.4 to 2.5 times for one
+    /// child, at two thirds of the CPU; **with writes of 4 KiB it is slower**, at half as much
+    /// CPU again (`cargo bench -p lastwords-benches --bench options`). The price is that the child's stream is a socket:
+    ///
+    /// * Opening it anew by name fails: `echo x >/dev/stderr`, or `/proc/self/fd/2`, gets ENXIO.
+    ///   Shell scripts do that.
+    /// * Every holder could also read it, where it finds end of file; `shutdown(fd, SHUT_WR)` in
+    ///   one process ends it for all.
+    /// * Programs that look at what they write to (fstat(2)) see a socket; splice(2) and tee(2)
+    ///   between pipes do not apply, F_GETPIPE_SZ gets EBADF. As with a pipe it is no terminal. Who
+    ///   writes when the loop has closed its end gets EPIPE and SIGPIPE; but who sleeps in a write
+    ///   at that moment gets EPIPE without the signal.
+    /// * It holds what the send buffer allows (/proc/sys/net/core/wmem_default, 208 KiB), headers
+    ///   included: many small writes fill it sooner than they would a pipe.
+    ///   [`Capture::pipe`](crate::Capture::pipe) means nothing here.
+    /// * Holders are named as those of a pipe are; who has it only inside a message on its way to
+    ///   another process (SCM_RIGHTS) is seen in neither.
+    Socket,
+}

@@ -1,0 +1,118 @@
+//! Tells a process from its forked copies: a page that the kernel empties in a forked child
+//! (MADV_WIPEONFORK, Linux 4.14).
+//!
+//! A forked copy of a host has the loop's descriptors, and so its poll set: what it did to them,
+//! the host would feel. It must not wait, signal or spawn in the host's name, and dropping it
+//! closes its own copies of the descriptors and nothing more.
+#![expect(unsafe_code, reason = "maps one page, and reads it")]
+
+use crate::types::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const PAGE: usize = 4096;
+const OURS: u32 = 0x4C57_4F52;
+
+/// Knows whether this is still the process that made it.
+#[derive(Debug)]
+pub(crate) struct ForkMark {
+    page: Option<NonNull<AtomicU32>>,
+    /// Without such a page (refused by an old kernel) the process id is compared: a system call
+    /// instead of a memory load.
+    pid: rustix::process::Pid,
+}
+
+// SAFETY: the page belongs to this value alone, and is only ever read and written atomically.
+unsafe impl Send for ForkMark {}
+// SAFETY: as above; `&ForkMark` only loads.
+unsafe impl Sync for ForkMark {}
+
+impl ForkMark {
+    /// Marks this process. ENOMEM is the only error to expect.
+    pub(crate) fn new() -> Result<ForkMark, Errno> {
+        let pid = rustix::process::getpid();
+        // SAFETY: a new private mapping at an address of the kernel's choice touches nothing that
+        // exists.
+        let page = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                PAGE,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+        }?;
+        // SAFETY: the page was mapped just now, and nobody else knows it.
+        let wiped = unsafe { madvise(page, PAGE, Advice::LinuxWipeOnFork) };
+        let mark = ForkMark {
+            page: NonNull::new(page.cast()),
+            pid,
+        };
+        match (wiped, mark.cell()) {
+            (Ok(()), Some(cell)) => cell.store(OURS, Ordering::Relaxed),
+            _ => return Ok(ForkMark { page: None, pid }),
+        }
+        Ok(mark)
+    }
+
+    /// True in a forked copy of the process that made it.
+    pub(crate) fn is_copy(&self) -> bool {
+        match self.cell() {
+            Some(cell) => cell.load(Ordering::Relaxed) != OURS,
+            None => rustix::process::getpid() != self.pid,
+        }
+    }
+
+    fn cell(&self) -> Option<&AtomicU32> {
+        // SAFETY: the page stays mapped until drop, is aligned, zeroed by the kernel, and only used
+        // as this one atomic.
+        self.page.map(|page| unsafe { page.as_ref() })
+    }
+}
+
+impl Drop for ForkMark {
+    fn drop(&mut self) {
+        if let Some(page) = self.page {
+            // SAFETY: mapped by `new` with this length, and no reference to it outlives this value.
+            let _ = unsafe { munmap(page.as_ptr().cast(), PAGE) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exit_code_of_a_fork(in_child: impl FnOnce() -> i32) -> i32 {
+        // SAFETY: the child only loads, compares and calls _exit.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0);
+        if pid == 0 {
+            let code = in_child();
+            // SAFETY: ends the child without running anything of the host's.
+            unsafe { libc::_exit(code) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child made above; `status` outlives the call.
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+        libc::WEXITSTATUS(status)
+    }
+
+    #[test]
+    fn a_forked_copy_knows_that_it_is_one() {
+        let mark = ForkMark::new().expect("a page");
+        assert!(!mark.is_copy());
+        assert_eq!(exit_code_of_a_fork(|| i32::from(mark.is_copy())), 1);
+        assert!(!mark.is_copy());
+    }
+
+    #[test]
+    fn without_the_page_the_process_id_tells() {
+        let mark = ForkMark {
+            page: None,
+            pid: rustix::process::getpid(),
+        };
+        assert!(!mark.is_copy());
+        assert_eq!(exit_code_of_a_fork(|| i32::from(mark.is_copy())), 1);
+    }
+}

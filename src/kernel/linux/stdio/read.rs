@@ -1,0 +1,413 @@
+//! Pipes: made close-on-exec, our end non-blocking, the child's end blocking.
+
+use crate::kernel::linux::poll::uring::{Read, Reads, Uring};
+use crate::kernel::linux::table::{Reader, Table};
+use crate::kernel::{Batch, Got, ReadOp};
+use crate::types::limits::BATCH;
+use crate::types::{Errno, limits};
+use arrayvec::ArrayVec;
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::{read, readv, retry_on_intr};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
+use rustix::pipe::{PipeFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with};
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// A new pipe, or pair of sockets, by whose end is whose.
+#[derive(Debug)]
+pub(crate) struct Pipe {
+    /// Non-blocking.
+    pub ours: OwnedFd,
+    /// Blocking, as programs expect of what they are started with.
+    pub childs: OwnedFd,
+}
+
+impl Pipe {
+    /// A pipe that the child writes.
+    pub(crate) fn from_child() -> Result<Pipe, Errno> {
+        let (ours, childs) = pipe_with(PipeFlags::CLOEXEC)?;
+        set_nonblocking(&ours)?;
+        Ok(Pipe { ours, childs })
+    }
+
+    /// The same, of a capacity to ask for, in bytes; and what was had.
+    ///
+    /// A refusal is no error. A process that is not root gets at most /proc/sys/fs/pipe-max-size
+    /// (EPERM), and nothing more once the pipes of one user hold
+    /// /proc/sys/fs/pipe-user-pages-soft (pipe(7)).
+    pub(crate) fn of_capacity(size: u32) -> Result<(Pipe, Option<u32>), Errno> {
+        let pipe = Pipe::from_child()?;
+        let had = fcntl_setpipe_size(&pipe.ours, usize::try_from(size).unwrap_or(usize::MAX));
+        let had = had.or_else(|_| fcntl_getpipe_size(&pipe.ours)).ok();
+        Ok((pipe, had.and_then(|had| u32::try_from(had).ok())))
+    }
+
+    /// A pair of sockets whose other end the child writes.
+    pub(crate) fn sockets() -> Result<Pipe, Errno> {
+        let (ours, childs) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        set_nonblocking(&ours)?;
+        // Who reads the other end finds it at its end.
+        shutdown(&ours, Shutdown::Write)?;
+        Ok(Pipe { ours, childs })
+    }
+
+    /// A pipe that the child reads.
+    pub(crate) fn to_child() -> Result<Pipe, Errno> {
+        let (childs, ours) = pipe_with(PipeFlags::CLOEXEC)?;
+        set_nonblocking(&ours)?;
+        Ok(Pipe { ours, childs })
+    }
+}
+
+/// The two ends of a pipe are two open files: the flag of one is not the other's. A new one has no
+/// other flag that can be set.
+fn set_nonblocking(fd: &OwnedFd) -> Result<(), Errno> {
+    Ok(fcntl_setfl(fd, OFlags::NONBLOCK)?)
+}
+
+/// Where a read goes: the rest of the stream's block, then the spare.
+pub(crate) fn room_and_spare(op: &mut ReadOp) -> [IoSliceMut<'_>; 2] {
+    let room: &mut [u8] = match &mut op.room {
+        // A block cannot be fuller than it is long; `get_mut` answers `None` then, and nothing is
+        // read into it.
+        Some((block, used)) => block
+            .bytes_mut()
+            .get_mut(*used as usize..)
+            .unwrap_or_default(),
+        None => &mut [],
+    };
+    [IoSliceMut::new(room), IoSliceMut::new(op.spare.bytes_mut())]
+}
+
+/// One read into the rest of the stream's block, then the spare.
+pub(crate) fn read_into(reader: &mut Reader, op: &mut ReadOp) -> Got {
+    let fd = reader.fd.as_fd();
+    let mut into = room_and_spare(op);
+    let asked = into[0].len() + into[1].len();
+    let result = retry_on_intr(|| match &mut into {
+        [room, spare] if room.is_empty() => read(fd, &mut **spare),
+        into => readv(fd, into),
+    });
+    judge(result.map_err(Errno::from), asked, reader)
+}
+
+/// What a read means that asked for so many bytes. What the poll set has said of a hang-up is taken
+/// back when the read shows that somebody can write again (a pipe can be opened anew through
+/// /proc).
+pub(crate) fn judge(result: Result<usize, Errno>, asked: usize, reader: &mut Reader) -> Got {
+    match result {
+        Ok(0) => Got::End,
+        // A read of a socket stops where a message carried a descriptor, whatever comes behind it.
+        Ok(n) => Got::Data {
+            n,
+            hot: n == asked || reader.hung_up || reader.is_socket(),
+        },
+        Err(e) if e.raw() == libc::EAGAIN => {
+            reader.hung_up = false;
+            Got::Empty
+        }
+        Err(e) => Got::Failed(e),
+    }
+}
+
+/// A read that is alone: the ring has no call to spare there, and a request of it costs more than
+/// the call itself.
+fn read_alone(ring: &mut Uring, table: &mut Table, op: &mut ReadOp) {
+    op.got = Got::Unasked;
+    let Some(reader) = table.reader(op.stream) else {
+        return;
+    };
+    op.got = read_into(reader, op);
+    match op.got {
+        Got::Empty | Got::Data { hot: false, .. } => ring.owe(reader.fd.as_fd()),
+        // It will be read again, or closed, without a notice.
+        Got::Data { hot: true, .. } | Got::End | Got::Failed(_) | Got::Unasked => {}
+    }
+    ring.settle();
+}
+
+/// A batch in one call.
+pub(crate) fn read_all(ring: &mut Uring, table: &mut Table, batch: &mut Batch) {
+    if let [op] = &mut batch[..] {
+        return read_alone(ring, table, op);
+    }
+    let mut asked = ArrayVec::<(usize, usize), BATCH>::new();
+    let mut reads = Reads::new();
+    for (place, op) in batch.iter_mut().enumerate() {
+        op.got = Got::Unasked;
+        if let Some(reader) = table.reader_at(op.stream) {
+            let into = room_and_spare(op);
+            asked.push((place, into[0].len() + into[1].len()));
+            // After a hang-up it is hot until it is read out: there is nothing to be told.
+            reads.push(Read {
+                fd: reader.fd.as_fd(),
+                into,
+                owed: !reader.hung_up,
+                got: None,
+            });
+        }
+    }
+    ring.read(&mut reads);
+    let got: ArrayVec<_, BATCH> = reads.into_iter().map(|read| read.got).collect();
+    for ((place, asked), got) in asked.into_iter().zip(got) {
+        let (Some(op), Some(got)) = (batch.get_mut(place), got) else {
+            continue;
+        };
+        let Some(reader) = table.reader(op.stream) else {
+            continue;
+        };
+        let was_hung_up = reader.hung_up;
+        op.got = judge(got, asked, reader);
+        if was_hung_up && op.got == Got::Empty {
+            ring.owe(reader.fd.as_fd());
+        }
+    }
+    ring.settle();
+}
+
+/// Before a socket is closed: from here on who writes gets EPIPE and SIGPIPE, as with a pipe (who
+/// sleeps in a write gets the error alone). Closed with bytes unread it would be ECONNRESET, and no
+/// signal.
+pub(crate) fn hang_up(fd: BorrowedFd<'_>) {
+    // ENOTCONN: the other end is closed.
+    if shutdown(fd, Shutdown::Read).is_ok() {
+        // Nothing is added any more: this comes to its end.
+        let _ = throw_away(fd, &mut [0; 8 << 10], limits::PIPE_MAX as usize);
+    }
+}
+
+/// Reads and throws away, at most `most` bytes. `true` when there may be more, `None` when the pipe
+/// has ended or failed.
+pub(crate) fn throw_away(fd: BorrowedFd<'_>, scratch: &mut [u8], most: usize) -> Option<bool> {
+    let mut read_so_far = 0;
+    while read_so_far < most {
+        match read(fd, &mut *scratch) {
+            Ok(0) => return None,
+            Ok(n) => read_so_far += n,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::AGAIN) => return Some(false),
+            Err(_) => return None,
+        }
+    }
+    Some(true)
+}
+
+#[cfg(test)]
+mod tests {
+    // Alone in a process: between clone and exec a neighbour's child holds copies of every pipe of
+    // the process.
+    use super::*;
+    use crate::capture::Pool;
+    use crate::kernel::linux::test_isolation::alone;
+    use crate::types::limits::BLOCK;
+    use crate::types::{Slot, Stream, Token, What};
+    use rustix::fs::fcntl_getfl;
+    use rustix::io::{FdFlags, fcntl_getfd};
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    use std::mem::MaybeUninit;
+
+    fn op(pool: &mut Pool, room: Option<u32>) -> ReadOp {
+        let stream = Token::new(Slot(0), 1, What::Output(Stream::Stdout));
+        ReadOp {
+            stream,
+            room: room.map(|used| (pool.take(1), used)),
+            spare: pool.take(BLOCK),
+            got: Got::Unasked,
+        }
+    }
+
+    fn reader(fd: OwnedFd) -> Reader {
+        Reader {
+            fd,
+            hung_up: false,
+            ended: false,
+            peer: 0,
+        }
+    }
+
+    /// What comes behind a message that carried a descriptor makes no notice of its own.
+    #[test]
+    fn a_socket_is_hot_until_it_is_read_out_and_the_other_end_reads_nothing() {
+        alone(
+            "a_socket_is_hot_until_it_is_read_out_and_the_other_end_reads_nothing",
+            module_path!(),
+            || {
+                let mut pool = Pool::new(1 << 20);
+                let pipe = Pipe::sockets().expect("sockets");
+                let (mut op, mut reader) = (
+                    op(&mut pool, None),
+                    Reader {
+                        peer: 1,
+                        ..reader(pipe.ours)
+                    },
+                );
+                assert_eq!(rustix::io::read(&pipe.childs, &mut [0; 8]), Ok(0));
+                let mut space = [MaybeUninit::uninit(); 64];
+                let mut message = SendAncillaryBuffer::new(&mut space);
+                let fds = [pipe.childs.as_fd()];
+                assert!(message.push(SendAncillaryMessage::ScmRights(&fds)));
+                let sent = sendmsg(
+                    &pipe.childs,
+                    &[std::io::IoSlice::new(b"ab")],
+                    &mut message,
+                    SendFlags::empty(),
+                );
+                assert_eq!(sent, Ok(2));
+                assert_eq!(rustix::io::write(&pipe.childs, b"cd"), Ok(2));
+                assert_eq!(
+                    read_into(&mut reader, &mut op),
+                    Got::Data { n: 2, hot: true }
+                );
+                assert_eq!(
+                    read_into(&mut reader, &mut op),
+                    Got::Data { n: 2, hot: true }
+                );
+                assert_eq!(read_into(&mut reader, &mut op), Got::Empty);
+                drop(pipe.childs);
+                assert_eq!(
+                    read_into(&mut reader, &mut op),
+                    Got::End,
+                    "the descriptor in the message was closed when that was read"
+                );
+            },
+        );
+    }
+
+    #[test]
+    fn our_end_alone_is_nonblocking_and_both_close_on_exec() {
+        for pipe in [
+            Pipe::from_child().expect("pipe"),
+            Pipe::sockets().expect("sockets"),
+            Pipe::to_child().expect("pipe"),
+        ] {
+            assert!(
+                fcntl_getfl(&pipe.ours)
+                    .expect("flags")
+                    .contains(OFlags::NONBLOCK)
+            );
+            assert!(
+                !fcntl_getfl(&pipe.childs)
+                    .expect("flags")
+                    .contains(OFlags::NONBLOCK)
+            );
+            for end in [&pipe.ours, &pipe.childs] {
+                assert!(fcntl_getfd(end).expect("flags").contains(FdFlags::CLOEXEC));
+            }
+        }
+    }
+
+    #[test]
+    fn a_capacity_is_asked_for_and_its_refusal_is_no_error() {
+        for (asked, had) in [(4096, 4096), (70_000, 1 << 17), (0, 4096)] {
+            let (pipe, told) = Pipe::of_capacity(asked).expect("pipe");
+            assert_eq!(
+                (fcntl_getpipe_size(&pipe.ours).expect("size"), told),
+                (had, Some(had as u32))
+            );
+        }
+        // More than there can be.
+        let (pipe, told) = Pipe::of_capacity(u32::MAX).expect("pipe");
+        assert_eq!(
+            fcntl_getpipe_size(&pipe.ours).ok(),
+            told.map(|told| told as usize)
+        );
+    }
+
+    #[test]
+    fn room_is_filled_before_the_spare_and_a_full_read_is_hot() {
+        alone(
+            "room_is_filled_before_the_spare_and_a_full_read_is_hot",
+            module_path!(),
+            || {
+                let mut pool = Pool::new(1 << 20);
+                let pipe = Pipe::of_capacity(1 << 17).expect("pipe").0;
+                let mut op = op(&mut pool, Some(1022));
+                let mut reader = reader(pipe.ours);
+                assert_eq!(read_into(&mut reader, &mut op), Got::Empty);
+                rustix::io::write(&pipe.childs, b"abcd").expect("write");
+                assert_eq!(
+                    read_into(&mut reader, &mut op),
+                    Got::Data { n: 4, hot: false }
+                );
+                let (block, _) = op.room.as_ref().expect("room");
+                assert_eq!(
+                    (&block.bytes()[1022..], &op.spare.bytes()[..2]),
+                    (&b"ab"[..], &b"cd"[..])
+                );
+
+                let many = vec![7; BLOCK + 2];
+                assert_eq!(
+                    rustix::io::write(&pipe.childs, &many).expect("write"),
+                    many.len()
+                );
+                assert_eq!(
+                    read_into(&mut reader, &mut op),
+                    Got::Data {
+                        n: many.len(),
+                        hot: true
+                    }
+                );
+                drop(pipe.childs);
+                assert_eq!(read_into(&mut reader, &mut op), Got::End);
+            },
+        );
+    }
+
+    #[test]
+    fn a_stream_whose_hang_up_was_told_is_hot_until_it_is_read_out() {
+        alone(
+            "a_stream_whose_hang_up_was_told_is_hot_until_it_is_read_out",
+            module_path!(),
+            || {
+                let mut pool = Pool::new(1 << 20);
+                let pipe = Pipe::from_child().expect("pipe");
+                let (mut op, mut reader) = (
+                    op(&mut pool, None),
+                    Reader {
+                        hung_up: true,
+                        ..reader(pipe.ours)
+                    },
+                );
+                rustix::io::write(&pipe.childs, b"x").expect("write");
+                assert_eq!(
+                    read_into(&mut reader, &mut op),
+                    Got::Data { n: 1, hot: true }
+                );
+                assert_eq!(read_into(&mut reader, &mut op), Got::Empty);
+                assert!(
+                    !reader.hung_up,
+                    "somebody can write: the hang-up was taken back"
+                );
+            },
+        );
+    }
+
+    #[test]
+    fn what_is_thrown_away_is_bounded_and_the_end_is_told() {
+        alone(
+            "what_is_thrown_away_is_bounded_and_the_end_is_told",
+            module_path!(),
+            || {
+                let mut pool = Pool::new(1 << 20);
+                let pipe = Pipe::from_child().expect("pipe");
+                let mut scratch = [0; 16];
+                rustix::io::write(&pipe.childs, &[1; 40]).expect("write");
+                assert_eq!(throw_away(pipe.ours.as_fd(), &mut scratch, 32), Some(true));
+                assert_eq!(throw_away(pipe.ours.as_fd(), &mut scratch, 32), Some(false));
+                drop(pipe.childs);
+                assert_eq!(throw_away(pipe.ours.as_fd(), &mut scratch, 32), None);
+                let mut op = op(&mut pool, Some(1024));
+                assert_eq!(
+                    read_into(&mut reader(pipe.ours), &mut op),
+                    Got::End,
+                    "a full block leaves the spare"
+                );
+            },
+        );
+    }
+}

@@ -1,0 +1,203 @@
+//! Writing to a child's stdin. EPIPE never becomes a signal in the host, whose disposition of
+//! SIGPIPE is not touched.
+#![expect(
+    unsafe_code,
+    reason = "pwritev2 with a flag that rustix does not name, and this thread's signal mask"
+)]
+
+use crate::kernel::Wrote;
+use crate::types::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+/// RWF_NOSIGNAL (Linux 6.18): no SIGPIPE for this write.
+const RWF_NOSIGNAL: i32 = 0x100;
+
+/// Whether pwritev2(2) knows RWF_NOSIGNAL, found by trying it on a pipe that has a reader.
+pub(crate) fn can_write_without_signal() -> bool {
+    let Ok((_reader, writer)) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK) else {
+        return false;
+    };
+    matches!(write_without_signal(writer.as_fd(), b"x"), Ok(1))
+}
+
+/// One write that does not sleep: the descriptor is non-blocking.
+pub(crate) fn write(fd: BorrowedFd<'_>, bytes: &[u8], without_signal: bool) -> Wrote {
+    if bytes.is_empty() {
+        return Wrote::Failed(Errno::from_raw(libc::EINVAL));
+    }
+    loop {
+        let result = if without_signal {
+            write_without_signal(fd, bytes)
+        } else {
+            write_under_mask(fd, bytes)
+        };
+        return match result {
+            // A pipe takes at least a byte or says EAGAIN.
+            Ok(0) => Wrote::Full,
+            Ok(n) => Wrote::Took(n),
+            Err(libc::EINTR) => continue,
+            Err(libc::EAGAIN) => Wrote::Full,
+            Err(libc::EPIPE) => Wrote::NoReader,
+            Err(errno) => Wrote::Failed(Errno::from_raw(errno)),
+        };
+    }
+}
+
+fn write_without_signal(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, i32> {
+    let piece = libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    };
+    // The raw call: not every C library lets an unknown flag through. Offset -1 is "where the file
+    // is" (readv(2)). SAFETY: the one piece is `bytes`, which the kernel only reads.
+    let n = unsafe {
+        libc::syscall(
+            libc::SYS_pwritev2,
+            fd.as_raw_fd(),
+            &raw const piece,
+            1_usize,
+            -1_i64,
+            -1_i64,
+            RWF_NOSIGNAL,
+        )
+    };
+    usize::try_from(n).map_err(|_| last_errno())
+}
+
+/// SIGPIPE of a write is sent to the writing thread, at once. So it is blocked in this thread for
+/// the write, and taken back if it was not pending before.
+fn write_under_mask(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, i32> {
+    let pipe = sigpipe();
+    let was_pending = is_pending(libc::SIGPIPE);
+    let mut before = pipe;
+    // SAFETY: both sets live here.
+    let errno = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const pipe, &raw mut before) };
+    if errno != 0 {
+        return Err(errno);
+    }
+    let result = rustix::io::write(fd, bytes).map_err(rustix::io::Errno::raw_os_error);
+    if result == Err(libc::EPIPE) && !was_pending {
+        let now = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: set and time live here; no information is asked for. EINTR: nothing was taken
+        // yet.
+        while unsafe { libc::sigtimedwait(&raw const pipe, std::ptr::null_mut(), &raw const now) }
+            == -1
+            && last_errno() == libc::EINTR
+        {}
+    }
+    // SAFETY: the set was filled in above.
+    let _ = unsafe {
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut())
+    };
+    result
+}
+
+fn is_pending(signal: i32) -> bool {
+    // SAFETY: plain bits, filled in by the next call.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set lives here.
+    if unsafe { libc::sigpending(&raw mut set) } != 0 {
+        return false;
+    }
+    // SAFETY: the set was filled in, and the signal's number is valid.
+    unsafe { libc::sigismember(&raw const set, signal) == 1 }
+}
+
+fn sigpipe() -> libc::sigset_t {
+    // SAFETY: plain bits; made an empty set by the next call.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set lives here.
+    unsafe { libc::sigemptyset(&raw mut set) };
+    // SAFETY: as above, and the signal's number is valid.
+    unsafe { libc::sigaddset(&raw mut set, libc::SIGPIPE) };
+    set
+}
+
+fn last_errno() -> i32 {
+    std::io::Error::last_os_error()
+        .raw_os_error()
+        .unwrap_or(libc::EIO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::linux::test_isolation::alone;
+    use std::os::fd::OwnedFd;
+
+    fn nonblocking() -> (OwnedFd, OwnedFd) {
+        pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).expect("pipe")
+    }
+
+    fn ways() -> Vec<bool> {
+        if can_write_without_signal() {
+            vec![false, true]
+        } else {
+            vec![false]
+        }
+    }
+
+    #[test]
+    fn bytes_go_in_until_it_is_full() {
+        alone("bytes_go_in_until_it_is_full", module_path!(), || {
+            for way in ways() {
+                let (reader, writer) = nonblocking();
+                let mut taken = 0;
+                let last = loop {
+                    match write(writer.as_fd(), &[5; 10_000], way) {
+                        Wrote::Took(n) => taken += n,
+                        other => break other,
+                    }
+                };
+                assert_eq!(last, Wrote::Full);
+                let mut all = vec![0; taken + 1];
+                assert_eq!(rustix::io::read(&reader, &mut all), Ok(taken));
+                assert!(matches!(write(writer.as_fd(), b"x", way), Wrote::Took(1)));
+            }
+        });
+    }
+
+    #[test]
+    fn a_reader_that_is_gone_raises_no_signal_even_under_the_default_action() {
+        alone(
+            "a_reader_that_is_gone_raises_no_signal_even_under_the_default_action",
+            module_path!(),
+            || {
+                // SAFETY: sets the default action, which ends this process of its own if a SIGPIPE
+                // comes through.
+                unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+                for way in ways() {
+                    let (reader, writer) = nonblocking();
+                    drop(reader);
+                    assert_eq!(write(writer.as_fd(), b"x", way), Wrote::NoReader);
+                    assert!(!is_pending(libc::SIGPIPE));
+                }
+            },
+        );
+    }
+
+    #[test]
+    fn a_signal_that_was_pending_before_stays_pending() {
+        alone(
+            "a_signal_that_was_pending_before_stays_pending",
+            module_path!(),
+            || {
+                let set = sigpipe();
+                // SAFETY: the set lives here; this thread alone is changed.
+                unsafe {
+                    libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut())
+                };
+                // SAFETY: sent to this thread, which has it blocked.
+                unsafe { libc::raise(libc::SIGPIPE) };
+                let (reader, writer) = nonblocking();
+                drop(reader);
+                assert_eq!(write(writer.as_fd(), b"x", false), Wrote::NoReader);
+                assert!(is_pending(libc::SIGPIPE));
+            },
+        );
+    }
+}

@@ -1,0 +1,196 @@
+//! For the tests of this room: a life, a clock that is set by hand, and the checks that hold after
+//! every input.
+
+use super::{Effect, Happening, Input, Life, Timer};
+use crate::report::StopReason;
+use crate::types::{
+    BackgroundPolicy, Bound, DrainPolicy, Exit, ExitInfo, Member, Ns, Policy, Probe, StatusSource,
+    StopPolicy, Stream, Survivor, Wait,
+};
+use std::time::Duration;
+
+/// So many milliseconds.
+pub(super) const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// An exit with this code.
+pub(super) fn code(code: i32) -> ExitInfo {
+    ExitInfo {
+        exit: Exit::with_code(code, StatusSource::Waitid),
+        usage: None,
+    }
+}
+
+/// A member with this number.
+pub(super) fn member(pid: u32) -> Member {
+    Member {
+        who: Survivor::new(pid, "sleep".to_owned(), 'S', ms(1)),
+        start: u64::from(pid),
+    }
+}
+
+/// The policies of these tests: idle 20 ms, limit 50 ms; stop 30 ms, stuck 40 ms; grace 10 ms, wait
+/// 100 ms, terminate 60 ms.
+pub(super) fn policy() -> Policy {
+    Policy {
+        drain: DrainPolicy {
+            idle: Bound::After(ms(20)),
+            limit: Bound::After(ms(50)),
+        },
+        stop: StopPolicy::default().grace(ms(30)).stuck_after(ms(40)),
+        background: BackgroundPolicy::default()
+            .grace(ms(10))
+            .wait(Wait::For(ms(100)))
+            .terminate_grace(ms(60)),
+        run_limit: None,
+    }
+}
+
+/// The same, with nobody looking for background work.
+pub(super) fn blind() -> Policy {
+    Policy {
+        background: BackgroundPolicy::disabled(),
+        ..policy()
+    }
+}
+
+/// A life that is driven by a test.
+pub(super) struct Rig {
+    /// The life.
+    pub(super) life: Life,
+    /// Milliseconds.
+    pub(super) now: u64,
+    armed: [Option<Ns>; 8],
+}
+
+impl Rig {
+    /// A process that has just been made, with both streams captured, on a kernel with the group
+    /// flag.
+    pub(super) fn spawned(policy: Policy) -> Rig {
+        Rig::on(policy, [true, true], true)
+    }
+
+    /// A process that has just been made.
+    pub(super) fn on(policy: Policy, captured: [bool; 2], group_signal: bool) -> Rig {
+        let mut life = Life::new(policy, captured, false, group_signal);
+        let effects = life.begin(Ns::ZERO);
+        let mut rig = Rig {
+            life,
+            now: 0,
+            armed: [None; 8],
+        };
+        rig.note(&effects);
+        rig
+    }
+
+    /// One whose program runs.
+    pub(super) fn running(policy: Policy) -> Rig {
+        let mut rig = Rig::spawned(policy);
+        assert_eq!(rig.feed(Input::Started), [Effect::Tell(Happening::Started)]);
+        rig
+    }
+
+    /// One whose leader has ended with code 0, was swept, and left both streams open; the group has
+    /// not answered.
+    pub(super) fn exited(policy: Policy) -> Rig {
+        let mut rig = Rig::running(policy);
+        let _ = rig.feed(Input::Exit(code(0)));
+        let _ = rig.feed(Input::Swept);
+        rig
+    }
+
+    /// One that was told its verdict by end of file, and whose group has one member that was found.
+    pub(super) fn with_member(policy: Policy) -> Rig {
+        let mut rig = Rig::exited(policy);
+        rig.end_streams();
+        let _ = rig.feed(Input::Probed(Probe::Alive));
+        let _ = rig.feed(Input::Members(&[member(7)], true));
+        rig
+    }
+
+    /// End of file on both streams.
+    pub(super) fn end_streams(&mut self) -> Vec<Effect> {
+        let mut effects = self.feed(Input::Ended(Stream::Stdout, crate::report::StreamEnd::Eof));
+        effects.extend(self.feed(Input::Ended(Stream::Stderr, crate::report::StreamEnd::Eof)));
+        effects
+    }
+
+    /// A stop as the host asks for it.
+    pub(super) fn stop(&mut self) -> Vec<Effect> {
+        self.feed(Input::Stop(policy().stop, StopReason::Request))
+    }
+
+    /// The timer's time has come.
+    pub(super) fn due(&mut self, timer: Timer) -> Vec<Effect> {
+        let at = self
+            .at(timer)
+            .unwrap_or_else(|| panic!("{timer:?} is not armed"));
+        self.now = self.now.max(at);
+        self.armed[timer as usize] = None;
+        self.feed(Input::Due(timer))
+    }
+
+    /// The stop's grace is over: who is left (`pid` alone) is listed, and killed.
+    pub(super) fn grace_over(&mut self, pid: u32) -> Vec<Effect> {
+        let effects = self.due(Timer::StopGrace);
+        assert!(
+            !effects
+                .iter()
+                .any(|effect| matches!(effect, Effect::Signal(_))),
+            "{effects:?}"
+        );
+        if effects.contains(&Effect::Probe) {
+            let _ = self.feed(Input::Probed(Probe::Alive));
+        }
+        self.feed(Input::Members(&[member(pid)], true))
+    }
+
+    /// When it is due, in milliseconds.
+    pub(super) fn at(&self, timer: Timer) -> Option<u64> {
+        self.armed[timer as usize].map(|at| at.0 / 1_000_000)
+    }
+
+    /// One input at the current time.
+    pub(super) fn feed(&mut self, input: Input<'_>) -> Vec<Effect> {
+        let effects = self.life.handle(Ns::from_millis(self.now), input);
+        self.note(&effects);
+        for timer in Timer::ALL {
+            let armed = self.armed[timer as usize].is_some();
+            assert!(
+                !armed || self.life.wants_timer(timer),
+                "{timer:?} is armed outside the state that owns it: {:?}",
+                self.life
+            );
+        }
+        effects.to_vec()
+    }
+
+    fn note(&mut self, effects: &[Effect]) {
+        for effect in effects {
+            if let Effect::Arm(timer, at) = effect {
+                self.armed[*timer as usize] = Some(*at);
+            }
+            if let Effect::Cancel(timer) = effect {
+                assert!(
+                    self.armed[*timer as usize].take().is_some(),
+                    "{timer:?} is cancelled, and was not armed"
+                );
+            }
+        }
+    }
+}
+
+/// What the host was told, of these effects.
+pub(super) fn told(effects: &[Effect]) -> Vec<Happening> {
+    effects
+        .iter()
+        .filter_map(|effect| {
+            if let Effect::Tell(happening) = effect {
+                Some(*happening)
+            } else {
+                None
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,206 @@
+//! The last words as they arrive, through a line function of the host's.
+
+use super::lines::Lines;
+use super::projection::Projection;
+use super::tail::Tail;
+
+/// What a line function makes of a line.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Line {
+    /// It is kept as it is.
+    Keep,
+    /// This is kept instead. It goes through the projection as well.
+    KeepAs(String),
+    /// Nothing is kept.
+    Drop,
+}
+
+/// Sees each line of safe text once, when it is complete, and says what is kept of it.
+pub type LineFunction = dyn Fn(&str) -> Line + Send + Sync;
+
+/// The newest lines of a stream, made as its bytes arrive; for a host that wants to see each line
+/// or to change it. Without a line function [`Projection::last_lines`] gives the same when it is
+/// asked for, and costs nothing until then.
+///
+/// ```
+/// use lastwords::{Line, LiveTail, Projection};
+/// let mut seen = 0;
+/// let mut tail = LiveTail::new(&Projection::default(), 50, 20);
+/// tail.push(b"debug: x\nerror: y\n", &mut |line| {
+///     seen += 1;
+///     if line.starts_with("debug") { Line::Drop } else { Line::Keep }
+/// });
+/// assert_eq!((seen, tail.last().collect::<Vec<_>>()), (2, vec!["error: y"]));
+/// ```
+#[derive(Debug)]
+pub struct LiveTail {
+    projection: Projection,
+    lines: Lines,
+    last: Tail,
+    late: Tail,
+    phase: Phase,
+}
+
+/// Where the next line goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Last,
+    /// The line that has begun was shown as one of the last, as far as it had come; what follows is
+    /// late.
+    RestOfLast,
+    Late,
+}
+
+impl LiveTail {
+    /// Keeps the newest `last` lines, and of those that are late the newest `late`. No memory yet.
+    pub fn new(projection: &Projection, last: usize, late: usize) -> LiveTail {
+        LiveTail {
+            projection: projection.clone(),
+            lines: projection.lines(),
+            last: Tail::new(last),
+            late: Tail::new(late),
+            phase: Phase::Last,
+        }
+    }
+
+    /// Takes bytes, in any pieces. `line` is called for each line that ends in them. If it panics,
+    /// the line counts as dropped.
+    pub fn push(&mut self, bytes: &[u8], line: &mut (impl FnMut(&str) -> Line + ?Sized)) {
+        let LiveTail {
+            projection,
+            lines,
+            last,
+            late,
+            phase,
+        } = self;
+        lines.push(bytes, &mut |text: &str| {
+            keep(projection, last, late, phase, text, line)
+        });
+    }
+
+    /// Lines that begin from now on are late: they never push out earlier ones. A line that has
+    /// begun is one of the last as far as it has come, and is not seen again.
+    pub fn begin_late(&mut self, line: &mut (impl FnMut(&str) -> Line + ?Sized)) {
+        if self.phase != Phase::Last {
+            return;
+        }
+        let LiveTail {
+            projection,
+            lines,
+            last,
+            late,
+            phase,
+        } = self;
+        lines.so_far(&mut |text: &str| keep(projection, last, late, phase, text, line));
+        self.phase = if self.lines.is_in_line() {
+            Phase::RestOfLast
+        } else {
+            Phase::Late
+        };
+    }
+
+    /// The stream has ended: a last line without a newline counts.
+    pub fn finish(&mut self, line: &mut (impl FnMut(&str) -> Line + ?Sized)) {
+        let LiveTail {
+            projection,
+            lines,
+            last,
+            late,
+            phase,
+        } = self;
+        lines.finish(&mut |text: &str| keep(projection, last, late, phase, text, line));
+    }
+
+    /// The last words, oldest line first.
+    pub fn last(&self) -> impl Iterator<Item = &str> {
+        self.last.iter()
+    }
+
+    /// The late lines, oldest first.
+    pub fn late(&self) -> impl Iterator<Item = &str> {
+        self.late.iter()
+    }
+}
+
+/// Keeps of a line what the host says.
+fn keep(
+    projection: &Projection,
+    last: &mut Tail,
+    late: &mut Tail,
+    phase: &mut Phase,
+    text: &str,
+    line: &mut (impl FnMut(&str) -> Line + ?Sized),
+) {
+    let tail = match *phase {
+        Phase::Last => last,
+        Phase::Late => late,
+        Phase::RestOfLast => {
+            *phase = Phase::Late;
+            return;
+        }
+    };
+    match line(text) {
+        Line::Keep => tail.push(text),
+        // Of the host's own making: it may hold anything.
+        Line::KeepAs(text) => projection
+            .text(&text)
+            .split('\n')
+            .for_each(|line| tail.push(line)),
+        Line::Drop => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::testing::{captured, fragments};
+
+    #[test]
+    fn both_ways_give_the_same() {
+        let projection = Projection::default();
+        for seed in 1..150 {
+            let bytes = fragments(seed, 80);
+            let all = captured(&bytes, 1 << 20);
+            for mark in [0, bytes.len() / 3, bytes.len()] {
+                let mut live = LiveTail::new(&projection, 5, 3);
+                let mut line = |_: &str| Line::Keep;
+                bytes[..mark]
+                    .chunks(7)
+                    .for_each(|piece| live.push(piece, &mut line));
+                live.begin_late(&mut line);
+                bytes[mark..]
+                    .chunks(3)
+                    .for_each(|piece| live.push(piece, &mut line));
+                live.finish(&mut line);
+                let (last, late): (Vec<&str>, Vec<&str>) =
+                    (live.last().collect(), live.late().collect());
+                let so_far = captured(&bytes[..mark], 1 << 20);
+                assert_eq!(
+                    last,
+                    projection.last_lines(&so_far, 0, mark as u64, 5),
+                    "{seed} {mark} {bytes:?}"
+                );
+                assert_eq!(
+                    late,
+                    projection.last_lines(&all, mark as u64, u64::MAX, 3),
+                    "{seed} {mark} {bytes:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_function_drops_and_changes_lines_and_lets_nothing_unsafe_in() {
+        let mut tail = LiveTail::new(&Projection::default(), 3, 3);
+        tail.push(b"drop me\nkeep me\nchange me\n", &mut |line| match line {
+            "drop me" => Line::Drop,
+            "change me" => Line::KeepAs("\x1b[1mtoken=x\na\tb\u{202e}".to_owned()),
+            _ => Line::Keep,
+        });
+        assert_eq!(
+            tail.last().collect::<Vec<_>>(),
+            ["keep me", "token=[redacted]", "a\tb\u{fffd}"]
+        );
+    }
+}

@@ -1,0 +1,89 @@
+//! Inputs for the tests of this room.
+
+use crate::capture::block::Pool;
+use crate::capture::captured::Captured;
+use crate::types::Ns;
+use crate::types::limits::BLOCK;
+
+pub(super) use super::split::split;
+
+/// A small generator: the same numbers for the same seed.
+pub(super) struct Rng(pub(super) u64);
+
+impl Rng {
+    pub(super) fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % n as u64) as usize
+    }
+
+    pub(super) fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
+    }
+}
+
+/// A stream that has brought `bytes`.
+pub(super) fn captured(bytes: &[u8], keep: u64) -> Captured {
+    let mut pool = Pool::new(0);
+    let mut captured = Captured::new(keep, false, 0, false);
+    let mut spare = pool.take(BLOCK);
+    for bytes in bytes.chunks(BLOCK) {
+        let mut room = captured.room();
+        let n = room
+            .as_ref()
+            .map_or(0, |(block, full)| block.capacity() - *full as usize)
+            .min(bytes.len());
+        if let Some((block, full)) = &mut room {
+            block.bytes_mut()[*full as usize..][..n].copy_from_slice(&bytes[..n]);
+        }
+        spare.bytes_mut()[..bytes.len() - n].copy_from_slice(&bytes[n..]);
+        spare = captured.store(&mut pool, room, spare, bytes.len(), Ns::ZERO);
+    }
+    captured
+}
+
+pub(super) const FRAGMENTS: &[&[u8]] = &[
+    b"\n",
+    b"\n",
+    b"\n",
+    b"\r\n",
+    b"\r",
+    b"\x08",
+    b"\x1b[31m",
+    b"\x1b[0m",
+    b"\x1b]0;t\x07",
+    b"\x1b]0;t",
+    b"\x1b\\",
+    b"\x1bP1",
+    b"\x1b",
+    b"\x1b[",
+    b"\x9b",
+    b"\xc2\x9b1m",
+    b"\xc2",
+    b"\xc2\x9c",
+    b"\xe2\x80\xae",
+    b"\xe2\x80",
+    b"\xff",
+    b"\0",
+    b"\t",
+    b"word",
+    b" ",
+    b"a",
+    b"\xc3\xa9",
+    b"\xf0\x9f\x98\x80",
+    b"\xf0\x9f",
+    b"the quick brown fox",
+    b"\x7f",
+    b"\x18",
+    b"(B",
+    b"m",
+];
+
+/// Bytes that a terminal, or a mistake, could bring.
+pub(super) fn fragments(seed: u64, most: usize) -> Vec<u8> {
+    let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    (0..rng.below(most))
+        .flat_map(|_| rng.of(FRAGMENTS).iter().copied())
+        .collect()
+}

@@ -1,0 +1,253 @@
+//! What the host chose: bounds, signals, and what becomes of background work. Plain data.
+
+use super::{Signal, limits};
+use std::time::Duration;
+
+/// A bound in time. Zero is "at once"; there may be none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Bound {
+    /// After this long.
+    After(Duration),
+    /// Not at all.
+    Never,
+}
+
+impl Bound {
+    /// The duration, if there is one.
+    pub const fn duration(self) -> Option<Duration> {
+        match self {
+            Bound::After(d) => Some(d),
+            Bound::Never => None,
+        }
+    }
+
+    /// Zero.
+    pub const fn is_zero(self) -> bool {
+        matches!(self, Bound::After(d) if d.is_zero())
+    }
+}
+
+impl From<Duration> for Bound {
+    fn from(d: Duration) -> Bound {
+        Bound::After(d)
+    }
+}
+
+impl From<Option<Duration>> for Bound {
+    fn from(d: Option<Duration>) -> Bound {
+        d.map_or(Bound::Never, Bound::After)
+    }
+}
+
+/// How long a generation's captured streams are read after the exit.
+///
+/// ```
+/// use lastwords::{Bound, DrainPolicy};
+/// use std::time::Duration;
+/// let policy = DrainPolicy::default().idle(Duration::from_millis(200)).limit(Bound::Never);
+/// assert_eq!(policy.idle, Bound::After(Duration::from_millis(200)));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct DrainPolicy {
+    /// Without a byte on any captured stream for so long. Default 2 s.
+    pub idle: Bound,
+    /// After the exit, whatever arrives. Default 5 s.
+    pub limit: Bound,
+}
+
+impl Default for DrainPolicy {
+    fn default() -> Self {
+        DrainPolicy {
+            idle: Bound::After(limits::DRAIN_IDLE),
+            limit: Bound::After(limits::DRAIN_LIMIT),
+        }
+    }
+}
+
+impl DrainPolicy {
+    /// Sets [`DrainPolicy::idle`].
+    #[must_use]
+    pub fn idle(mut self, idle: impl Into<Bound>) -> Self {
+        self.idle = idle.into();
+        self
+    }
+
+    /// Sets [`DrainPolicy::limit`].
+    #[must_use]
+    pub fn limit(mut self, limit: impl Into<Bound>) -> Self {
+        self.limit = limit.into();
+        self
+    }
+}
+
+/// How a stop goes: a signal to the whole group, a grace, SIGKILL to the whole group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct StopPolicy {
+    /// The first signal. Default TERM.
+    pub signal: Signal,
+    /// From the signal to SIGKILL. Default 2 s; zero is SIGKILL at once; `Never` is no SIGKILL.
+    pub grace: Bound,
+    /// From SIGKILL to `Stuck`. Default 5 s.
+    pub stuck_after: Duration,
+}
+
+impl Default for StopPolicy {
+    fn default() -> Self {
+        StopPolicy {
+            signal: Signal::TERM,
+            grace: Bound::After(limits::STOP_GRACE),
+            stuck_after: limits::STUCK_AFTER,
+        }
+    }
+}
+
+impl StopPolicy {
+    /// Sets [`StopPolicy::signal`].
+    #[must_use]
+    pub fn signal(mut self, signal: Signal) -> Self {
+        self.signal = signal;
+        self
+    }
+
+    /// Sets [`StopPolicy::grace`].
+    #[must_use]
+    pub fn grace(mut self, grace: impl Into<Bound>) -> Self {
+        self.grace = grace.into();
+        self
+    }
+
+    /// Sets [`StopPolicy::stuck_after`].
+    #[must_use]
+    pub fn stuck_after(mut self, after: Duration) -> Self {
+        self.stuck_after = after;
+        self
+    }
+}
+
+/// How long background work is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Wait {
+    /// So long from the end of the grace, at most.
+    For(Duration),
+    /// Not at all: it is listed and left.
+    ReportOnly,
+}
+
+/// What becomes of work that outlives its leader. `None` is the default; zero is zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct BackgroundPolicy {
+    /// Nobody looks.
+    pub disabled: bool,
+    /// How long a survivor may live after the exit before it counts as background work. Default 2
+    /// s.
+    pub grace: Option<Duration>,
+    /// How long it is waited for from then on. Default 30 min.
+    pub wait: Option<Wait>,
+    /// From SIGTERM to SIGKILL for what outlives the wait. Default 5 s.
+    pub terminate_grace: Option<Duration>,
+    /// Leave it running after the wait instead.
+    pub keep_orphans: bool,
+}
+
+impl BackgroundPolicy {
+    /// List what is left after the grace, and leave it.
+    pub fn report_only() -> Self {
+        BackgroundPolicy {
+            wait: Some(Wait::ReportOnly),
+            ..Self::default()
+        }
+    }
+
+    /// Nobody looks.
+    pub fn disabled() -> Self {
+        BackgroundPolicy {
+            disabled: true,
+            ..Self::default()
+        }
+    }
+
+    /// Sets [`BackgroundPolicy::grace`].
+    #[must_use]
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = Some(grace);
+        self
+    }
+
+    /// Sets [`BackgroundPolicy::wait`].
+    #[must_use]
+    pub fn wait(mut self, wait: Wait) -> Self {
+        self.wait = Some(wait);
+        self
+    }
+
+    /// Sets [`BackgroundPolicy::terminate_grace`].
+    #[must_use]
+    pub fn terminate_grace(mut self, grace: Duration) -> Self {
+        self.terminate_grace = Some(grace);
+        self
+    }
+
+    /// Sets [`BackgroundPolicy::keep_orphans`].
+    #[must_use]
+    pub fn keep_orphans(mut self, keep: bool) -> Self {
+        self.keep_orphans = keep;
+        self
+    }
+
+    /// The same with every field set.
+    #[must_use]
+    pub fn resolve(self) -> BackgroundPolicy {
+        BackgroundPolicy {
+            disabled: self.disabled,
+            grace: Some(self.grace.unwrap_or(limits::BACKGROUND_GRACE)),
+            wait: Some(self.wait.unwrap_or(Wait::For(limits::BACKGROUND_WAIT))),
+            terminate_grace: Some(self.terminate_grace.unwrap_or(limits::TERMINATE_GRACE)),
+            keep_orphans: self.keep_orphans,
+        }
+    }
+}
+
+/// How many of the last words are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct LastWordsPolicy {
+    /// Lines of `stderr_tail`, the newest. Default 50.
+    pub lines: usize,
+    /// Lines of `late_tail`, the newest. Default 20.
+    pub late_lines: usize,
+}
+
+impl Default for LastWordsPolicy {
+    fn default() -> Self {
+        LastWordsPolicy {
+            lines: limits::TAIL_LINES,
+            late_lines: limits::LATE_LINES,
+        }
+    }
+}
+
+impl LastWordsPolicy {
+    /// Sets [`LastWordsPolicy::lines`].
+    #[must_use]
+    pub fn lines(mut self, lines: usize) -> Self {
+        self.lines = lines;
+        self
+    }
+}
+
+/// Everything the machines need to know of what the host chose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Policy {
+    /// The drain.
+    pub drain: DrainPolicy,
+    /// The stop that is used when nothing else is said (also by the run limit).
+    pub stop: StopPolicy,
+    /// Background work.
+    pub background: BackgroundPolicy,
+    /// The run limit, from the spawn.
+    pub run_limit: Option<Duration>,
+}
