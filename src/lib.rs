@@ -10,21 +10,22 @@
 //! [`DrainPolicy`] for the bounds, [`BackgroundPolicy`] for what becomes of work that outlives its
 //! leader, [`StopPolicy`] for how a stop goes, and [`Projection`] for what is safe to show.
 //!
-//! Numbers such as `spec 1.4` in comments name sections of the project's specification, which is
-//! kept apart from the sources.
+//! `SPEC 1.4` in a comment means section 1, item 4 of docs/SPEC.md in the repository, `CASES 31` a
+//! row of docs/CASES.md.
 //!
 //! # How it is built
 //!
 //! ```text
-//!  floor 5   cli/
-//!  floor 2   reactor/
-//!  floor 1   kernel/ (contract; linux/; sim/)   lifecycle/   capture/   wheel.rs
-//!  floor 0   words.rs  time.rs  token.rs  limits.rs  error.rs
+//!  reactor/
+//!  kernel/ (contract/; linux/; sim/)
+//!  command/
+//!  text/    lifecycle/
+//!  report/  capture/  wheel.rs
+//!  types/
 //! ```
 //!
-//! Rules are pure, the kernel is one contract, the reactor only joins them. The rooms are `pub` for
-//! the project's own tests, benches and fuzz targets, and hidden: no promise is made about anything
-//! that is not named in this page.
+//! Rules are pure, the kernel is one contract, the reactor only joins them. A room uses what stands
+//! below it; docs/ARCHITECTURE.md in the repository tells the rest.
 
 mod capture;
 mod command;

@@ -57,7 +57,7 @@ fn waiting(host: &mut Host, command: &Command) -> Generation {
     child
 }
 
-/// cases: 35. Drained at once, listed, then policy.
+/// CASES 35. Drained at once, listed, then policy.
 fn work_that_gave_its_output_away_is_listed_waited_for_and_terminated(way: Way) {
     let mut host = Host::new(way);
     let mut command =
@@ -135,7 +135,7 @@ fn work_that_finishes_within_the_wait_has_finished(way: Way) {
     host.finish();
 }
 
-/// spec 4.2: the end of the grace is not waited for, and nobody is told of a wait.
+/// SPEC 4.2: the end of the grace is not waited for, and nobody is told of a wait.
 fn teardown_within_the_grace_is_no_background_work(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.telling("(read x <&9) >/dev/null 2>&1 & exit 0");
@@ -151,7 +151,7 @@ fn teardown_within_the_grace_is_no_background_work(way: Way) {
     host.finish();
 }
 
-/// spec 4.3: a notice for each as far as there are places, and then another look; one that comes
+/// SPEC 4.3: a notice for each as far as there are places, and then another look; one that comes
 /// and one that goes.
 fn the_wait_ends_by_notice_for_more_members_than_are_watched(way: Way) {
     let mut host = Host::new(way);
@@ -177,7 +177,7 @@ fn the_wait_ends_by_notice_for_more_members_than_are_watched(way: Way) {
     host.finish();
 }
 
-/// spec 4.3: a list is a snapshot.
+/// SPEC 4.3: a list is a snapshot.
 fn work_that_survivors_start_meanwhile_is_waited_for(way: Way) {
     let mut host = Host::new(way);
     let mut command =
@@ -206,7 +206,7 @@ fn work_that_survivors_start_meanwhile_is_waited_for(way: Way) {
     host.finish();
 }
 
-/// spec 4.2: the grace holds for every policy but `disabled`.
+/// SPEC 4.2: the grace holds for every policy but `disabled`.
 fn the_grace_holds_for_work_that_is_only_reported(way: Way) {
     let mut host = Host::new(way);
     for grace in [0, 250] {
@@ -324,7 +324,7 @@ fn a_terminate_grace_of_zero_kills_at_once(way: Way) {
     host.finish();
 }
 
-/// spec 1.3: Drained comes though settling goes on.
+/// SPEC 1.3: Drained comes though settling goes on.
 fn the_verdict_never_waits_for_background_work(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.shell("echo why >&2; (read x <&9) >/dev/null 2>&1 & exit 3");
@@ -339,7 +339,7 @@ fn the_verdict_never_waits_for_background_work(way: Way) {
     host.finish();
 }
 
-/// spec 4.1: the pipe may outlive the group, and the group the pipe.
+/// SPEC 4.1: the pipe may outlive the group, and the group the pipe.
 fn end_of_file_and_background_work_say_nothing_about_each_other(way: Way) {
     let mut host = Host::new(way);
     // The group is empty, and somebody outside it holds the pipe.
@@ -378,7 +378,7 @@ fn end_of_file_and_background_work_say_nothing_about_each_other(way: Way) {
     host.finish();
 }
 
-/// spec 4.1: a zombie whose parent, outside the group, does not collect it.
+/// SPEC 4.1: a zombie whose parent, outside the group, does not collect it.
 fn a_zombie_is_no_background_work(way: Way) {
     let mut host = Host::new(way);
     let script = "use POSIX; if (!fork) { my $k = fork; exit 0 if !$k; POSIX::setsid(); open(my $b, '>&=', 8); print $b \"$k\\n\"; \
@@ -417,7 +417,7 @@ fn a_process_whose_main_thread_has_ended() {
     std::process::exit(0);
 }
 
-/// spec 4.1: state Z, more than one thread: alive.
+/// SPEC 4.1: state Z, more than one thread: alive.
 fn a_process_whose_main_thread_has_ended_is_background_work(way: Way) {
     let mut host = Host::new(way);
     let exe = std::env::current_exe().expect("a name of this program");
@@ -464,7 +464,7 @@ fn a_process_whose_main_thread_has_ended_is_background_work(way: Way) {
     host.finish();
 }
 
-/// spec 4.5, and 4.4: who dies of the ladder's TERM was ordinary teardown.
+/// SPEC 4.5, and 4.4: who dies of the ladder's TERM was ordinary teardown.
 fn a_stop_during_the_grace_ends_it(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.shell("sleep 60 >/dev/null 2>&1 & exit 0");
@@ -486,7 +486,7 @@ fn a_stop_during_the_grace_ends_it(way: Way) {
     host.finish();
 }
 
-/// spec 4.5.
+/// SPEC 4.5.
 fn a_stop_during_the_wait_ends_it(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.shell("sleep 60 >/dev/null 2>&1 & exit 0");
@@ -508,7 +508,7 @@ fn a_stop_during_the_wait_ends_it(way: Way) {
     host.finish();
 }
 
-/// spec 4.5.
+/// SPEC 4.5.
 fn a_kill_during_the_wait_ends_it_at_once(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.shell("(trap '' TERM; exec sleep 60) >/dev/null 2>&1 & exit 0");
@@ -568,7 +568,7 @@ fn two_generations_do_not_see_each_others_work(way: Way) {
     host.finish();
 }
 
-/// cases: 34. What the plain group cannot see is said plainly: `contained_by` is `group`.
+/// CASES 34. What the plain group cannot see is said plainly: `contained_by` is `group`.
 fn work_outside_the_group_is_not_seen_by_the_plain_group(way: Way) {
     let mut host = Host::new(way);
     let mut command =

@@ -29,7 +29,7 @@ fn drained(story: &common::story::Story) -> bool {
         .is_some_and(|drain| drain.verdict == Verdict::Drained)
 }
 
-/// cases: 33.
+/// CASES 33.
 fn a_child_outlives_the_thread_that_spawned_it(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.telling("read x <&9; echo alive");
@@ -47,7 +47,7 @@ fn a_child_outlives_the_thread_that_spawned_it(way: Way) {
     host.finish();
 }
 
-/// cases: 32, spec 2.6: whatever the host has done to itself.
+/// CASES 32, SPEC 2.6: whatever the host has done to itself.
 fn a_child_starts_with_an_empty_mask_and_default_actions(way: Way) {
     way.alone(|| {
         for signal in [Signal::PIPE, Signal::HUP, Signal::USR1, Signal::QUIT] {
@@ -96,7 +96,7 @@ fn a_child_starts_with_an_empty_mask_and_default_actions(way: Way) {
     });
 }
 
-/// spec 2.6.
+/// SPEC 2.6.
 fn a_child_leads_a_group_of_its_own_before_its_first_instruction(way: Way) {
     let mut host = Host::new(way);
     let session = stat(std::process::id()).expect("ourselves").session;
@@ -124,7 +124,7 @@ fn a_child_leads_a_group_of_its_own_before_its_first_instruction(way: Way) {
     host.finish();
 }
 
-/// cases: 40, spec 2.6.
+/// CASES 40, SPEC 2.6.
 fn a_child_has_no_descriptor_of_the_host_but_those_passed_on_purpose(way: Way) {
     way.alone(|| {
         // Descriptors that are not close-on-exec: a socket, and a file at a high number.
@@ -158,7 +158,7 @@ fn a_child_has_no_descriptor_of_the_host_but_those_passed_on_purpose(way: Way) {
     });
 }
 
-/// cases: 39. Two threads spawning in a loop, each with pipes, beside a third that uses std: end of
+/// CASES 39. Two threads spawning in a loop, each with pipes, beside a third that uses std: end of
 /// file comes at once.
 fn write_ends_never_leak_into_children_that_are_spawned_at_the_same_time(way: Way) {
     let spawner = || {
@@ -191,7 +191,7 @@ fn write_ends_never_leak_into_children_that_are_spawned_at_the_same_time(way: Wa
     });
 }
 
-/// cases: 21, spec 2.1 and section 9: a spawn error, and no child, descriptor or table entry is
+/// CASES 21, SPEC 2.1 and SPEC 9: a spawn error, and no child, descriptor or table entry is
 /// left. Tried with every number of descriptors that are still free.
 fn running_out_of_descriptors_in_the_middle_of_a_spawn_leaves_nothing(way: Way) {
     way.alone(|| {
@@ -279,7 +279,7 @@ fn reports_of_all(reactor: &mut Reactor) -> Vec<lastwords::Report> {
     reports
 }
 
-/// spec 2.8 and 6.1: no subreaper, no thread, no handler unless SIGCHLD is the exit watch; the
+/// SPEC 2.8 and 6.1: no subreaper, no thread, no handler unless SIGCHLD is the exit watch; the
 /// choice and its reason can be asked.
 fn the_host_is_changed_as_little_as_possible(way: Way) {
     way.alone(|| {
@@ -325,7 +325,7 @@ fn the_host_is_changed_as_little_as_possible(way: Way) {
     });
 }
 
-/// cases: 41. 8 threads allocating, 1000 spawns: no lock is held in the child.
+/// CASES 41. 8 threads allocating, 1000 spawns: no lock is held in the child.
 #[test]
 fn spawning_beside_threads_that_allocate_never_deadlocks() {
     static OVER: AtomicBool = AtomicBool::new(false);
@@ -363,7 +363,7 @@ fn spawning_beside_threads_that_allocate_never_deadlocks() {
     });
 }
 
-/// spec 2.7: the loop's thread does not wait for exec; a stop that is asked for meanwhile is
+/// SPEC 2.7: the loop's thread does not wait for exec; a stop that is asked for meanwhile is
 /// carried out (stop.rs).
 #[test]
 fn start_returns_a_process_whose_outcome_follows_as_an_event() {

@@ -1,5 +1,5 @@
 //! What has left the process group is found by a cookie and by a cgroup, waited for, and ended
-//! (spec 4.6).
+//! (SPEC 4.6).
 
 #[path = "support/cgroups.rs"]
 mod cgroups;
@@ -54,7 +54,7 @@ fn both() -> Vec<Containment> {
 
 const ESCAPE: &str = "setsid sh -c 'echo $$ >&8; read x <&9' </dev/null >/dev/null 2>&1 & exit 0";
 
-/// cases: 34, as it is documented for the plain group.
+/// CASES 34, as it is documented for the plain group.
 fn an_escapee_is_not_seen_by_the_group(way: Way) {
     let mut host = Host::new(way);
     // Out of the group before the leader ends.
@@ -110,12 +110,12 @@ fn waits_for_an_escapee(way: Way, containment: Containment, by: ContainedBy) {
     host.finish();
 }
 
-/// cases: 34.
+/// CASES 34.
 fn an_escapee_is_found_by_its_cookie_and_waited_for(way: Way) {
     waits_for_an_escapee(way, Containment::Cookie, ContainedBy::Cookie);
 }
 
-/// cases: 34. The cgroup is gone afterwards.
+/// CASES 34. The cgroup is gone afterwards.
 fn an_escapee_is_found_by_its_cgroup_and_waited_for(way: Way) {
     let Some(parent) = cgroups() else { return };
     let own = parent.join(format!(
@@ -229,7 +229,7 @@ fn an_escapee_that_ignores_term_is_killed(way: Way) {
     }
 }
 
-/// cases: 25.
+/// CASES 25.
 fn a_command_that_leaves_nobody_is_settled_without_a_wait(way: Way) {
     for containment in both() {
         let mut host = Host::new(way);
@@ -380,7 +380,7 @@ fn cookies_of_nested_runs_stand_side_by_side() {
     );
 }
 
-/// spec 2.8: only when asked; and then no zombie is left of what it inherits.
+/// SPEC 2.8: only when asked; and then no zombie is left of what it inherits.
 #[test]
 fn a_host_that_asks_is_subreaper_and_members_that_it_inherits_are_reaped() {
     let test = "a_host_that_asks_is_subreaper_and_members_that_it_inherits_are_reaped";
@@ -456,7 +456,7 @@ fn what_is_adopted_counts_without_its_cookie_and_is_reaped() {
     });
 }
 
-/// cases: 26, for what is signalled one by one: a number that was known is not enough.
+/// CASES 26, for what is signalled one by one: a number that was known is not enough.
 #[test]
 fn a_signal_after_the_end_of_an_escapee_reaches_nobody() {
     let mut host = Host::with(&Reactor::builder());

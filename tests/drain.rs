@@ -61,7 +61,7 @@ fn assert_timed_out(story: &Story, by: EndedBy, at_least: Duration) {
     assert!(drain.waited >= at_least, "{drain:?}");
 }
 
-/// spec 1.4: for a child that left nobody, end of file is there at the exit notice.
+/// SPEC 1.4: for a child that left nobody, end of file is there at the exit notice.
 fn a_child_that_left_nobody_is_drained_in_the_turn_that_sees_its_exit(way: Way) {
     way.alone(|| {
         let mut host = Host::new(way);
@@ -109,7 +109,7 @@ fn bounds_of_zero_never_cut_a_child_that_left_nobody(way: Way) {
     });
 }
 
-/// spec 1.3: with no captured stream the exit goes straight through Exited to Drained.
+/// SPEC 1.3: with no captured stream the exit goes straight through Exited to Drained.
 fn no_captured_stream_means_drained_with_the_exit(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.shell("sleep 0.2 & exit 4");
@@ -122,7 +122,7 @@ fn no_captured_stream_means_drained_with_the_exit(way: Way) {
     host.finish();
 }
 
-/// spec 1.2: a child that runs on makes no drain warning, however short the bounds are.
+/// SPEC 1.2: a child that runs on makes no drain warning, however short the bounds are.
 fn while_the_leader_runs_there_is_no_limit(way: Way) {
     let warnings = Log::warnings_of(|| {
         let mut host = Host::new(way);
@@ -147,13 +147,13 @@ fn while_the_leader_runs_there_is_no_limit(way: Way) {
 }
 
 /// Says it again where a look for holders was cut off: the machine was too busy for all of /proc
-/// within 100 ms (spec 1.6).
+/// within 100 ms (SPEC 1.6).
 fn until_complete(mut attempt: impl FnMut() -> bool) {
     let complete = (0..8).any(|_| attempt());
     assert!(complete, "no list of holders was complete");
 }
 
-/// cases: 1. The exit is told at once, what was written is there, and who holds the pipe is named.
+/// CASES 1. The exit is told at once, what was written is there, and who holds the pipe is named.
 fn a_held_pipe_times_out_by_idle_and_its_holder_is_named(way: Way) {
     let mut host = Host::new(way);
     until_complete(|| {
@@ -190,7 +190,7 @@ fn a_held_pipe_times_out_by_idle_and_its_holder_is_named(way: Way) {
     host.finish();
 }
 
-/// cases: 2. A grandchild that prints every 80 ms for half a second after the leader's exit.
+/// CASES 2. A grandchild that prints every 80 ms for half a second after the leader's exit.
 fn output_that_keeps_coming_is_read_until_it_ends(way: Way) {
     let mut host = Host::new(way);
     let mut command = host
@@ -220,7 +220,7 @@ fn output_that_keeps_coming_is_read_until_it_ends(way: Way) {
     host.finish();
 }
 
-/// cases: 3. An idle limit alone never ends under a holder that prints every 20 ms.
+/// CASES 3. An idle limit alone never ends under a holder that prints every 20 ms.
 fn a_chatty_holder_is_ended_by_the_limit(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.telling("(while :; do echo tick; sleep 0.02; done) & exit 0");
@@ -246,7 +246,7 @@ fn a_chatty_holder_is_ended_by_the_limit(way: Way) {
     host.finish();
 }
 
-/// cases: 4. spec 1.10: the exit status and the drain's outcome are separate facts.
+/// CASES 4. SPEC 1.10: the exit status and the drain's outcome are separate facts.
 fn a_held_pipe_changes_no_exit_status_and_hides_no_last_words(way: Way) {
     let mut host = Host::new(way);
     for (code, outcome) in [(0, Outcome::Succeeded), (3, Outcome::Failed)] {
@@ -271,7 +271,7 @@ fn a_held_pipe_changes_no_exit_status_and_hides_no_last_words(way: Way) {
     host.finish();
 }
 
-/// cases: 5 and 7. `seq 1 100000` is 588,895 bytes, either way; the last of them come with a
+/// CASES 5 and 7. `seq 1 100000` is 588,895 bytes, either way; the last of them come with a
 /// hang-up.
 fn output_before_the_exit_is_counted_whichever_notice_comes_first(way: Way) {
     way.alone(|| {
@@ -310,7 +310,7 @@ fn output_before_the_exit_is_counted_whichever_notice_comes_first(way: Way) {
     });
 }
 
-/// cases: 6. A loop that was kept from running never calls a quiet child a leak.
+/// CASES 6. A loop that was kept from running never calls a quiet child a leak.
 fn end_of_file_wins_over_an_idle_timer_that_is_due_in_the_same_turn(way: Way) {
     let mut host = Host::new(way);
     // All three at once: the exit, the end of file, and what would have been the timers.
@@ -345,7 +345,7 @@ fn end_of_file_wins_over_an_idle_timer_that_is_due_in_the_same_turn(way: Way) {
     host.finish();
 }
 
-/// spec 1.3: an idle bound whose last read finds bytes was not idle.
+/// SPEC 1.3: an idle bound whose last read finds bytes was not idle.
 fn bytes_found_by_the_last_read_rearm_the_idle_bound(way: Way) {
     let mut host = Host::new(way);
     let mut command =
@@ -381,7 +381,7 @@ fn bytes_found_by_the_last_read_rearm_the_idle_bound(way: Way) {
     host.finish();
 }
 
-/// cases: 8. No spinning on the hang-up of a stream that the child has closed.
+/// CASES 8. No spinning on the hang-up of a stream that the child has closed.
 fn streams_that_are_closed_early_wake_nobody_until_the_exit(way: Way) {
     way.alone(|| {
         let mut host = Host::new(way);
@@ -420,7 +420,7 @@ fn streams_that_are_closed_early_wake_nobody_until_the_exit(way: Way) {
     });
 }
 
-/// cases: 9. `yes` beside `exit 7`: exits never queue behind bytes.
+/// CASES 9. `yes` beside `exit 7`: exits never queue behind bytes.
 fn an_exit_beside_a_noisy_child_is_seen_within_one_turn(way: Way) {
     way.alone(|| {
         let mut host = Host::new(way);
@@ -462,7 +462,7 @@ fn an_exit_beside_a_noisy_child_is_seen_within_one_turn(way: Way) {
     });
 }
 
-/// spec 1.3: infinite is allowed for each bound.
+/// SPEC 1.3: infinite is allowed for each bound.
 fn infinite_bounds_wait_for_end_of_file(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.telling("(read x <&9; echo at last) & exit 0");
@@ -488,7 +488,7 @@ fn infinite_bounds_wait_for_end_of_file(way: Way) {
     host.finish();
 }
 
-/// spec 1.3: zero is allowed for each bound, and means at once; what was in the pipe is not lost.
+/// SPEC 1.3: zero is allowed for each bound, and means at once; what was in the pipe is not lost.
 fn a_bound_of_zero_ends_a_held_drain_at_once(way: Way) {
     let mut host = Host::new(way);
     let zero = DrainPolicy::default()
@@ -517,7 +517,7 @@ fn a_bound_of_zero_ends_a_held_drain_at_once(way: Way) {
     host.finish();
 }
 
-/// spec 1.3.
+/// SPEC 1.3.
 fn if_both_bounds_are_due_idle_is_named(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.shell("sleep 30 & exit 0");
@@ -533,7 +533,7 @@ fn if_both_bounds_are_due_idle_is_named(way: Way) {
     host.finish();
 }
 
-/// spec 1.3 and 5.6: idle does not count while lastwords itself holds back reading for a slow
+/// SPEC 1.3 and 5.6: idle does not count while lastwords itself holds back reading for a slow
 /// consumer.
 fn the_idle_clock_stands_while_the_host_holds_a_stream_back(way: Way) {
     let mut host = Host::new(way);
@@ -561,7 +561,7 @@ fn the_idle_clock_stands_while_the_host_holds_a_stream_back(way: Way) {
     host.finish();
 }
 
-/// spec 1.6 and section 4.6: a holder need not be in the group; the stream that it does not hold
+/// SPEC 1.6 and section 4.6: a holder need not be in the group; the stream that it does not hold
 /// has ended.
 fn a_holder_outside_the_group_is_found_and_named_with_its_stream(way: Way) {
     let mut host = Host::new(way);

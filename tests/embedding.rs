@@ -91,7 +91,7 @@ fn check_all_kinds(host: &Host, keys: &[lastwords::Generation]) {
     assert!(report(4).error.is_some());
 }
 
-/// spec 6.3: poll(2) on the descriptor, with the deadline as its timeout.
+/// SPEC 6.3: poll(2) on the descriptor, with the deadline as its timeout.
 fn descriptor_and_deadline_are_enough_for_a_foreign_loop(way: Way) {
     let mut host = Host::new(way);
     let keys: Vec<_> = all_kinds(&host)
@@ -115,7 +115,7 @@ fn descriptor_and_deadline_are_enough_for_a_foreign_loop(way: Way) {
     host.finish();
 }
 
-/// spec 6.3: no timeout of the host's own.
+/// SPEC 6.3: no timeout of the host's own.
 fn with_the_deadline_folded_in_the_descriptor_alone_is_enough(way: Way) {
     let mut builder = way.builder();
     let mut host = Host::with(builder.fold_deadline(true));
@@ -143,7 +143,7 @@ fn with_the_deadline_folded_in_the_descriptor_alone_is_enough(way: Way) {
     host.finish();
 }
 
-/// api.md, trap 6: the edge is cleared only after a turn that left nothing behind.
+/// The edge is cleared only after a turn that left nothing behind.
 fn a_nested_edge_triggered_host_misses_nothing(way: Way) {
     let mut builder = way.builder();
     let mut host = Host::with(builder.fold_deadline(true));
@@ -195,7 +195,7 @@ fn a_nested_edge_triggered_host_misses_nothing(way: Way) {
     host.finish();
 }
 
-/// contract.md: readable after each kind of notice, and not after `more == false`.
+/// Readable after each kind of notice, and not after `more == false`.
 fn the_descriptor_is_silent_after_a_turn_that_left_nothing(way: Way) {
     // Children of other tests of this process would make SIGCHLD speak.
     way.alone(|| {
@@ -243,7 +243,7 @@ fn the_descriptor_is_the_same_for_the_whole_life(way: Way) {
     host.finish();
 }
 
-/// spec 6.2.
+/// SPEC 6.2.
 fn a_turn_never_blocks_beyond_its_timeout_and_never_ends_early_for_nothing(way: Way) {
     way.alone(|| {
         let mut host = Host::new(way);
@@ -273,7 +273,7 @@ fn a_turn_never_blocks_beyond_its_timeout_and_never_ends_early_for_nothing(way: 
     });
 }
 
-/// spec 1.9 and 6.2: asleep means asleep.
+/// SPEC 1.9 and 6.2: asleep means asleep.
 fn a_child_that_does_nothing_wakes_nobody(way: Way) {
     way.alone(|| {
         let mut host = Host::new(way);
@@ -346,7 +346,7 @@ fn deadlines_are_told_while_something_is_timed_and_only_then(way: Way) {
     host.finish();
 }
 
-/// spec 6.1.
+/// SPEC 6.1.
 fn several_loops_in_one_process_do_not_disturb_each_other(way: Way) {
     let run = |host: &mut Host, n: i32| {
         let mut command = host.telling(&format!("echo {n}; read x <&9; exit {n}"));
@@ -446,7 +446,7 @@ fn wait_event_turns_until_there_is_one_or_none_can_come(way: Way) {
     assert!(!host.reactor.is_busy());
 }
 
-/// spec 3.6 and api.md, trap 10.
+/// SPEC 3.6.
 fn a_forked_copy_refuses_and_its_drop_kills_nobody(way: Way) {
     way.alone(|| {
         let mark = Mark::new();
@@ -546,7 +546,7 @@ fn a_dropped_loop_leaves_no_descriptor(way: Way) {
     });
 }
 
-/// spec 6.2: one bounded round, however much there is to read.
+/// SPEC 6.2: one bounded round, however much there is to read.
 fn a_turn_is_bounded_with_noisy_children(way: Way) {
     let mut host = Host::new(way);
     for _ in 0..6 {
@@ -593,7 +593,7 @@ fn a_turn_has_so_many_reads(mut host: Host, most: u64) {
     host.finish();
 }
 
-/// api.md, trap 3: the borrow has ended when the last borrowed field was looked at.
+/// The borrow has ended when the last borrowed field was looked at.
 fn an_event_lets_the_loop_be_used_in_its_arm(way: Way) {
     let mark = Mark::new();
     let mut reactor = way.reactor();

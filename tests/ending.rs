@@ -28,7 +28,7 @@ every_way! {
     a_loop_dropped_in_the_middle_of_a_spawn_leaves_nothing,
 }
 
-/// spec 3.6.
+/// SPEC 3.6.
 fn shutdown_ends_everything_and_gives_the_reports(way: Way) {
     let mark = common::mark::Mark::new();
     let mut reactor = way.reactor();
@@ -58,7 +58,7 @@ fn shutdown_ends_everything_and_gives_the_reports(way: Way) {
     assert!(mark.alive().is_empty());
 }
 
-/// spec 1.5 and 2.4.
+/// SPEC 1.5 and 2.4.
 fn the_run_limit_is_a_stop_with_another_name(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.telling("trap 'echo bye; exit 0' TERM; while :; do sleep 0.02; done");
@@ -101,7 +101,7 @@ fn the_run_limit_is_a_stop_with_another_name(way: Way) {
     host.finish();
 }
 
-/// spec 1.5: `ended_by` is `deadline` only if a stream was still open then; the outcome stays the
+/// SPEC 1.5: `ended_by` is `deadline` only if a stream was still open then; the outcome stays the
 /// leader's.
 fn the_run_limit_bounds_the_drain_of_a_leader_that_had_ended(way: Way) {
     let mut host = Host::new(way);
@@ -169,7 +169,7 @@ fn a_run_limit_of_zero_stops_at_once(way: Way) {
     host.finish();
 }
 
-/// spec 3.6.
+/// SPEC 3.6.
 fn a_detached_generation_goes_on_and_is_the_hosts(way: Way) {
     way.alone(|| {
         let mut host = Host::new(way);
@@ -236,7 +236,7 @@ fn what_cannot_be_detached_says_why(way: Way) {
     host.finish();
 }
 
-/// spec 3.6: dropping kills and reaps what the loop still owns, members and ignored signals or not.
+/// SPEC 3.6: dropping kills and reaps what the loop still owns, members and ignored signals or not.
 fn a_dropped_loop_kills_and_reaps_what_it_owns(way: Way) {
     way.alone(|| {
         let mark = common::mark::Mark::new();
@@ -283,7 +283,7 @@ fn a_drop_bound_of_zero_kills_and_does_not_wait(way: Way) {
     });
 }
 
-/// limits.md, trap 7 of spawning: killed, and its memory freed only when it has left it.
+/// It is killed, and its memory freed only when it has left it.
 fn a_loop_dropped_in_the_middle_of_a_spawn_leaves_nothing(way: Way) {
     way.alone(|| {
         let mark = common::mark::Mark::new();

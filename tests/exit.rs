@@ -34,7 +34,7 @@ fn drained(story: &common::story::Story) -> bool {
         .is_some_and(|drain| drain.verdict == Verdict::Drained)
 }
 
-/// spec 2.2 and 2.4.
+/// SPEC 2.2 and 2.4.
 fn code_signal_and_core_dump_are_told_apart(way: Way) {
     let dir = std::env::temp_dir().join(format!(
         "lastwords-exit-{}-{:?}",
@@ -119,7 +119,7 @@ fn the_exit_of_an_orderly_child_settles_and_closes_in_one_turn(way: Way) {
     });
 }
 
-/// cases: 25. No background work, no grace wait, no signal.
+/// CASES 25. No background work, no grace wait, no signal.
 fn a_zombie_leader_is_no_background_work(way: Way) {
     let mut host = Host::new(way);
     let mut command = Command::new("true");
@@ -140,7 +140,7 @@ fn a_zombie_leader_is_no_background_work(way: Way) {
     host.finish();
 }
 
-/// cases: 24.
+/// CASES 24.
 fn a_stopped_or_continued_child_is_not_an_exit(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.telling("echo ready; read x <&9; echo on; exit 5");
@@ -171,7 +171,7 @@ fn a_stopped_or_continued_child_is_not_an_exit(way: Way) {
     host.finish();
 }
 
-/// design.md, "Known traps": a process is not dead while other threads of it are still going.
+/// A process is not dead while other threads of it are still going.
 fn a_leader_whose_main_thread_has_ended_is_not_an_exit(way: Way) {
     let mut host = Host::new(way);
     let mut command = player("a_process_whose_main_thread_has_ended");
@@ -223,7 +223,7 @@ fn a_process_whose_main_thread_has_ended() {
     }
 }
 
-/// spec 2.1: children that ended before the watch began.
+/// SPEC 2.1: children that ended before the watch began.
 fn children_that_ended_before_the_loop_looked_are_found(way: Way) {
     let mut host = Host::new(way);
     let children: Vec<_> = (0..10)
@@ -244,7 +244,7 @@ fn children_that_ended_before_the_loop_looked_are_found(way: Way) {
     host.finish();
 }
 
-/// cases: 23. Signals that were merged into one.
+/// CASES 23. Signals that were merged into one.
 fn five_hundred_exits_at_once_are_five_hundred_exits(way: Way) {
     let mut host = Host::new(way);
     let mut command = Command::new("true");
@@ -258,7 +258,7 @@ fn five_hundred_exits_at_once_are_five_hundred_exits(way: Way) {
     host.finish();
 }
 
-/// cases: 22. Another thread loops waitpid(-1, WNOHANG).
+/// CASES 22. Another thread loops waitpid(-1, WNOHANG).
 fn a_child_that_somebody_else_reaped_is_told_without_inventing_anything(way: Way) {
     way.alone(|| {
         static OVER: AtomicBool = AtomicBool::new(false);
@@ -336,7 +336,7 @@ fn exits_are_seen_with_sigchld_ignored(host: &mut Host) {
     }
 }
 
-/// cases: 22. SIGCHLD ignored by the host before the loop was built: the kernel reaps all children
+/// CASES 22. SIGCHLD ignored by the host before the loop was built: the kernel reaps all children
 /// itself.
 fn an_ignored_sigchld_loses_no_exit(way: Way) {
     way.alone(|| {
@@ -347,7 +347,7 @@ fn an_ignored_sigchld_loses_no_exit(way: Way) {
     });
 }
 
-/// cases: 22, spec 2.1: this is why the SIGCHLD way also asks once a second.
+/// CASES 22, SPEC 2.1: this is why the SIGCHLD way also asks once a second.
 fn a_sigchld_that_is_ignored_behind_our_back_loses_no_exit(way: Way) {
     way.alone(|| {
         let mut host = Host::new(way);
@@ -362,7 +362,7 @@ fn a_sigchld_that_is_ignored_behind_our_back_loses_no_exit(way: Way) {
     });
 }
 
-/// cases: 20. The pidfd becomes readable, waitid has nothing: armed again, no spinning, and the
+/// CASES 20. The pidfd becomes readable, waitid has nothing: armed again, no spinning, and the
 /// real end is told later.
 fn a_dead_child_under_a_tracer_is_not_an_exit_until_the_tracer_lets_go(way: Way) {
     way.alone(|| {
@@ -391,7 +391,7 @@ fn a_dead_child_under_a_tracer_is_not_an_exit_until_the_tracer_lets_go(way: Way)
     });
 }
 
-/// spec 2.5.
+/// SPEC 2.5.
 fn resource_use_is_told_where_the_status_was_ours(way: Way) {
     let mut host = Host::new(way);
     let child = host.run("i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done");
@@ -444,7 +444,7 @@ fn exits_with_calls_refused(test: &str, calls: &[(libc::c_long, i32)], check: im
     });
 }
 
-/// cases: 21. A seccomp filter that answers EPERM.
+/// CASES 21. A seccomp filter that answers EPERM.
 #[test]
 fn exits_are_seen_where_pidfd_open_is_refused() {
     exits_with_calls_refused(
@@ -456,7 +456,7 @@ fn exits_are_seen_where_pidfd_open_is_refused() {
     );
 }
 
-/// cases: 21. A kernel that has no pidfd_open; a pidfd from clone needs none.
+/// CASES 21. A kernel that has no pidfd_open; a pidfd from clone needs none.
 #[test]
 fn exits_are_seen_where_pidfd_open_is_missing() {
     exits_with_calls_refused(
@@ -472,7 +472,7 @@ fn exits_are_seen_where_pidfd_open_is_missing() {
     );
 }
 
-/// cases: 21.
+/// CASES 21.
 #[test]
 fn exits_are_seen_where_pidfd_send_signal_alone_is_missing() {
     let test = "exits_are_seen_where_pidfd_send_signal_alone_is_missing";
@@ -486,7 +486,7 @@ fn exits_are_seen_where_pidfd_send_signal_alone_is_missing() {
     );
 }
 
-/// cases: 21. No pidfds by any way: SIGCHLD takes over, and says why.
+/// CASES 21. No pidfds by any way: SIGCHLD takes over, and says why.
 #[test]
 fn exits_are_seen_where_nothing_of_pidfds_is_to_be_had() {
     let none = [

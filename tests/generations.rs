@@ -26,7 +26,7 @@ every_way! {
     generations_are_numbered_from_one_in_the_order_of_their_start,
 }
 
-/// cases: 43. Generation 1 is case 1, restarted at once; its holder writes while 2 runs, with the
+/// CASES 43. Generation 1 is row 1, restarted at once; its holder writes while 2 runs, with the
 /// same descriptor numbers.
 fn a_restart_is_untouched_by_anything_late_of_the_run_before(way: Way) {
     let mut host = Host::new(way);
@@ -85,7 +85,7 @@ fn a_restart_is_untouched_by_anything_late_of_the_run_before(way: Way) {
     host.finish();
 }
 
-/// cases: 43. The pipe of 1 is closed at its verdict, 2 gets the same descriptor numbers, and then
+/// CASES 43. The pipe of 1 is closed at its verdict, 2 gets the same descriptor numbers, and then
 /// the holder of 1 writes.
 fn numbers_of_descriptors_and_slots_are_used_again_without_mixing_anything_up(way: Way) {
     way.alone(|| {
@@ -212,7 +212,7 @@ fn a_key_of_a_closed_generation_is_worth_nothing(way: Way) {
     host.finish();
 }
 
-/// api.md, trap 9. Both have the same slot and the same number.
+/// Both have the same slot and the same number.
 fn a_key_of_another_loop_is_gone(way: Way) {
     let (mut host, mut other) = (Host::new(way), Host::new(way));
     let mine = host.run("echo mine; exec sleep 60");

@@ -107,8 +107,9 @@ fn ways() -> [Builder; 3] {
     [Reactor::builder(), old_group, sigchld]
 }
 
-/// limits.md, L7. Beside what is kept of it (half a KiB), a place for each of its events is counted
-/// here, which stays untouched, and so takes no memory, unless so many events do wait.
+/// Target L7 of benches/README.md. Beside what is kept of it (half a KiB), a place for each of its
+/// events is counted here, which stays untouched, and so takes no memory, unless so many events do
+/// wait.
 #[test]
 fn an_idle_child_costs_half_a_kilobyte_and_places_for_its_events() {
     for builder in ways() {
@@ -118,7 +119,7 @@ fn an_idle_child_costs_half_a_kilobyte_and_places_for_its_events() {
     }
 }
 
-/// limits.md, L7: a stream that has brought little has one small block.
+/// Target L7 of benches/README.md: a stream that has brought little has one small block.
 #[test]
 fn a_child_that_wrote_a_line_costs_one_small_block_a_stream_more() {
     let builder = Reactor::builder();

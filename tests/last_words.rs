@@ -228,7 +228,7 @@ fn assert_clean(what: &str, text: &str) {
     }
 }
 
-/// cases: 18, 19. In a process of its own, for the log: which warnings are asked for is decided for
+/// CASES 18, 19. In a process of its own, for the log: which warnings are asked for is decided for
 /// all threads at once.
 fn no_way_out_shows_a_secret(way: Way) {
     way.alone(|| {

@@ -42,13 +42,13 @@ fn assert_timed_out(story: &Story, by: EndedBy, at_least: Duration) {
 }
 
 /// Says it again where a look for holders was cut off: the machine was too busy for all of /proc
-/// within 100 ms (spec 1.6).
+/// within 100 ms (SPEC 1.6).
 fn until_complete(mut attempt: impl FnMut() -> bool) {
     let complete = (0..8).any(|_| attempt());
     assert!(complete, "no list of holders was complete");
 }
 
-/// cases: 1. Nothing leaks when the holder dies later, though its pipe was kept open for it.
+/// CASES 1. Nothing leaks when the holder dies later, though its pipe was kept open for it.
 fn a_held_pipe_leaves_no_descriptor_once_its_holder_has_died(way: Way) {
     way.alone(|| {
         let mut host = Host::new(way);
@@ -82,7 +82,7 @@ fn a_held_pipe_leaves_no_descriptor_once_its_holder_has_died(way: Way) {
     });
 }
 
-/// spec 1.6: one WARN event per generation, with what is needed to find the culprit.
+/// SPEC 1.6: one WARN event per generation, with what is needed to find the culprit.
 fn the_warning_is_given_once_and_says_which_streams(way: Way) {
     let held = [
         ("", "stdout and stderr"),
@@ -139,7 +139,7 @@ fn the_warning_is_given_once_and_says_which_streams(way: Way) {
     }
 }
 
-/// spec 1.7: closing the read end at the verdict would kill the work that is waited for.
+/// SPEC 1.7: closing the read end at the verdict would kill the work that is waited for.
 fn late_output_is_read_while_background_work_is_waited_for(way: Way) {
     let mut host = Host::new(way);
     let script = "(read x <&9; head -c 100000 /dev/zero && echo alive >&8; echo late words >&2) & echo early; echo why >&2";
@@ -180,7 +180,7 @@ fn late_output_is_read_while_background_work_is_waited_for(way: Way) {
     host.finish();
 }
 
-/// spec 1.7: keeping work is not killing it, though nothing of it is delivered any more.
+/// SPEC 1.7: keeping work is not killing it, though nothing of it is delivered any more.
 fn work_that_is_left_running_is_not_killed_by_its_pipe(way: Way) {
     let mut host = Host::new(way);
     let mut command =
@@ -204,7 +204,7 @@ fn work_that_is_left_running_is_not_killed_by_its_pipe(way: Way) {
     host.finish();
 }
 
-/// spec 1.7: nothing is settled where nobody looks; the read end is closed after the verdict, and
+/// SPEC 1.7: nothing is settled where nobody looks; the read end is closed after the verdict, and
 /// who writes on is told so.
 fn with_nobody_looking_a_held_pipe_is_closed_at_the_verdict(way: Way) {
     let mut host = Host::new(way);
@@ -225,7 +225,7 @@ fn with_nobody_looking_a_held_pipe_is_closed_at_the_verdict(way: Way) {
     host.finish();
 }
 
-/// spec 1.8: what was readable when the exit was seen is the last words; what comes after goes to a
+/// SPEC 1.8: what was readable when the exit was seen is the last words; what comes after goes to a
 /// tail of its own.
 fn late_lines_never_push_out_the_last_words(way: Way) {
     let mut host = Host::new(way);
@@ -246,7 +246,7 @@ fn late_lines_never_push_out_the_last_words(way: Way) {
     host.finish();
 }
 
-/// spec 1.8, where the bytes of the last words are not kept any more when somebody asks, and the
+/// SPEC 1.8, where the bytes of the last words are not kept any more when somebody asks, and the
 /// last of them had no newline.
 fn late_bytes_beyond_the_bound_change_no_last_word(way: Way) {
     let mut host = Host::new(way);

@@ -223,7 +223,7 @@ fn turns_allocate_nothing_when_there_is_nothing_to_do(way: Way) {
     host.finish();
 }
 
-/// cases: 11. 4 MiB to stderr, 2 MiB kept: the allocator says so too.
+/// CASES 11. 4 MiB to stderr, 2 MiB kept: the allocator says so too.
 fn what_is_kept_stays_within_its_bound(way: Way) {
     let mut host = Host::new(way);
     let command = host.shell("head -c 4194304 /dev/zero | tr '\\0' x >&2");

@@ -60,7 +60,7 @@ fn streams_are_captured_apart(way: Way) {
     host.finish();
 }
 
-/// spec 5.1: one pipe on request; the last words are in it.
+/// SPEC 5.1: one pipe on request; the last words are in it.
 fn merged_streams_keep_their_order(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.telling("for i in 1 2 3 4 5; do echo o$i; echo e$i >&2; done");
@@ -172,7 +172,7 @@ fn inherited_streams_are_the_hosts_own(way: Way) {
     );
 }
 
-/// cases: 11. spec 5.2: the newest bytes, the others counted.
+/// CASES 11. SPEC 5.2: the newest bytes, the others counted.
 fn what_is_kept_is_bounded_to_the_byte(way: Way) {
     let mut host = Host::new(way);
     let child = host.run("head -c 4194304 /dev/zero | tr '\\0' x >&2");
@@ -220,7 +220,7 @@ fn nothing_is_kept_where_nothing_is_to_be(way: Way) {
     host.finish();
 }
 
-/// spec 5.3. The story checks every piece: no hole, nothing twice, the offsets, the order in time.
+/// SPEC 5.3. The story checks every piece: no hole, nothing twice, the offsets, the order in time.
 fn pieces_are_contiguous_and_carry_their_offsets(way: Way) {
     let mut host = Host::new(way);
     let before = Instant::now();
@@ -237,7 +237,7 @@ fn pieces_are_contiguous_and_carry_their_offsets(way: Way) {
     host.finish();
 }
 
-/// spec 5.6: at `ahead` undelivered bytes the stream is not read.
+/// SPEC 5.6: at `ahead` undelivered bytes the stream is not read.
 fn undelivered_bytes_hold_the_child_back_and_are_never_dropped(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.shell("head -c 1048576 /dev/zero; echo >&8");
@@ -313,7 +313,7 @@ fn wait_until_dead_turning(host: &mut Host, child: lastwords::Generation) {
     });
 }
 
-/// spec 5.6.
+/// SPEC 5.6.
 fn a_turn_with_events_waiting_does_not_sleep(way: Way) {
     let mut host = Host::new(way);
     let child = host.run("echo out; exec sleep 60");
@@ -440,7 +440,7 @@ fn what_was_kept_can_be_looked_at_while_it_comes_and_taken_once(way: Way) {
     assert!(!host.reactor.is_busy());
 }
 
-/// cases: 15, with the Rust face.
+/// CASES 15, with the Rust face.
 fn a_nul_byte_cuts_nothing(way: Way) {
     let mut host = Host::new(way);
     let child = host.run("printf 'a\\000b'; printf 'c\\000d\\n' >&2");
@@ -457,7 +457,7 @@ fn a_nul_byte_cuts_nothing(way: Way) {
     host.finish();
 }
 
-/// cases: 13.
+/// CASES 13.
 fn invalid_utf8_and_many_good_lines_are_kept_and_told(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.shell("printf '\\377\\n' >&2; seq 1 50000 >&2");
@@ -476,7 +476,7 @@ fn invalid_utf8_and_many_good_lines_are_kept_and_told(way: Way) {
     host.finish();
 }
 
-/// cases: 14. The raw bytes are all there; the line that is told is at most 8 KiB.
+/// CASES 14. The raw bytes are all there; the line that is told is at most 8 KiB.
 fn an_endless_line_is_cut_with_a_mark(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.shell("printf begin >&2; head -c 5000000 /dev/zero | tr '\\0' x >&2");
@@ -500,7 +500,7 @@ fn an_endless_line_is_cut_with_a_mark(way: Way) {
     host.finish();
 }
 
-/// cases: 12. An endless two-byte character, and bounds that fall into the middle of one.
+/// CASES 12. An endless two-byte character, and bounds that fall into the middle of one.
 fn kept_text_begins_with_a_whole_character(way: Way) {
     let mut host = Host::new(way);
     for keep in [999, 1000] {
@@ -555,7 +555,7 @@ fn a_last_line_without_a_newline_counts(way: Way) {
     host.finish();
 }
 
-/// design.md: a refusal is normal, not an error.
+/// A refusal is normal, not an error.
 fn a_pipe_size_that_is_refused_is_no_error(way: Way) {
     let mut host = Host::new(way);
     for pipe in [0, 1, 4096, 1 << 20, 1 << 31, u32::MAX] {
@@ -581,7 +581,7 @@ fn a_pipe_size_that_is_refused_is_no_error(way: Way) {
     host.finish();
 }
 
-/// spec 5.5: bounded bytes per stream and turn; the quiet ones are served while the noisy ones go
+/// SPEC 5.5: bounded bytes per stream and turn; the quiet ones are served while the noisy ones go
 /// on.
 fn noisy_children_cost_their_neighbours_nothing(way: Way) {
     let mut host = Host::new(way);
@@ -625,7 +625,7 @@ fn noisy_children_cost_their_neighbours_nothing(way: Way) {
     host.finish();
 }
 
-/// section 9: children that close or dup their pipes.
+/// SPEC 9: children that close or dup their pipes.
 fn a_child_that_moves_its_pipes_around_ends_like_any_other(way: Way) {
     let mut host = Host::new(way);
     let child = host.run("exec 5>&1 6>&2 1>&6 2>&5 5>&- 6>&-; echo to stderr; echo to stdout >&2; exec 1>&- 1>&2; echo too");
@@ -644,7 +644,7 @@ fn a_child_that_moves_its_pipes_around_ends_like_any_other(way: Way) {
     host.finish();
 }
 
-/// api.md: `run` is the one-liner; other generations' events wait.
+/// `run` is the one-liner; other generations' events wait.
 fn run_gives_back_what_was_kept_and_leaves_other_events_alone(way: Way) {
     let mut host = Host::new(way);
     let mut other = host.telling("echo other; exec sleep 60");

@@ -1,5 +1,5 @@
 //! Background work: what outlives its leader is found, waited for, and ended or left as the policy
-//! says (spec 4).
+//! says (SPEC 4).
 
 mod common;
 
@@ -46,7 +46,7 @@ fn quiet(host: &Host, script: &str, policy: BackgroundPolicy) -> Command {
     command
 }
 
-/// cases: 25.
+/// CASES 25.
 fn a_leader_that_left_nobody_is_settled_at_once(way: Way) {
     let mut host = Host::new(way);
     let begun = Instant::now();
@@ -68,7 +68,7 @@ fn a_leader_that_left_nobody_is_settled_at_once(way: Way) {
     host.finish();
 }
 
-/// spec 4.2: what ends within the grace does not count.
+/// SPEC 4.2: what ends within the grace does not count.
 fn ordinary_teardown_is_no_background_work(way: Way) {
     let mut host = Host::new(way);
     let mut command = quiet(
@@ -93,7 +93,7 @@ fn ordinary_teardown_is_no_background_work(way: Way) {
     host.finish();
 }
 
-/// cases: 35. End of file says nothing about background work.
+/// CASES 35. End of file says nothing about background work.
 fn work_without_a_pipe_is_found_listed_once_and_waited_for(way: Way) {
     way.alone(|| {
         let mut host = Host::new(way);
@@ -150,7 +150,7 @@ fn work_without_a_pipe_is_found_listed_once_and_waited_for(way: Way) {
     });
 }
 
-/// spec 4.1 and 4.3: every look passes by a process that is forked and gone within milliseconds;
+/// SPEC 4.1 and 4.3: every look passes by a process that is forked and gone within milliseconds;
 /// the group is not empty for all that.
 fn work_that_is_handed_on_from_process_to_process_is_not_nobody(way: Way) {
     let mut host = Host::new(way);
@@ -173,7 +173,7 @@ fn work_that_is_handed_on_from_process_to_process_is_not_nobody(way: Way) {
     host.finish();
 }
 
-/// spec 4.3: a list is a snapshot.
+/// SPEC 4.3: a list is a snapshot.
 fn processes_that_the_survivors_fork_are_waited_for_too(way: Way) {
     let mut host = Host::new(way);
     let relay =
@@ -207,7 +207,7 @@ fn processes_that_the_survivors_fork_are_waited_for_too(way: Way) {
     host.finish();
 }
 
-/// spec 1.7: closing it would kill the work by SIGPIPE.
+/// SPEC 1.7: closing it would kill the work by SIGPIPE.
 fn a_stream_that_is_held_is_read_while_the_holder_is_waited_for(way: Way) {
     let mut host = Host::new(way);
     let mut command = quiet(
@@ -249,7 +249,7 @@ fn a_stream_that_is_held_is_read_while_the_holder_is_waited_for(way: Way) {
     host.finish();
 }
 
-/// cases: 28, for what the leader has left.
+/// CASES 28, for what the leader has left.
 fn what_outlives_the_wait_is_terminated_and_what_ignores_term_is_killed(way: Way) {
     for ignores in [false, true] {
         let mut host = Host::new(way);
@@ -324,7 +324,7 @@ fn a_member_that_forks_on_term_is_ended_too(way: Way) {
     host.finish();
 }
 
-/// spec 4 and 1.7: it is not killed by the end of its pipe either.
+/// SPEC 4 and 1.7: it is not killed by the end of its pipe either.
 fn orphans_are_kept_after_the_wait_when_asked(way: Way) {
     let mut host = Host::new(way);
     let script = "(read x <&9; echo one; read x <&9; echo two; echo alive >&8) & exit 0";
@@ -404,7 +404,7 @@ fn nobody_looks_when_asked_not_to(way: Way) {
     host.finish();
 }
 
-/// spec 4.5, and cases: 29 with a longer wait.
+/// SPEC 4.5, and CASES 29 with a longer wait.
 fn a_stop_ends_the_wait_with_its_own_grace(way: Way) {
     let mut host = Host::new(way);
     let mut command = quiet(
@@ -501,7 +501,7 @@ fn a_thousand_survivors_are_waited_for_and_ended(way: Way) {
     });
 }
 
-/// spec 4.4: those that needed a stop's SIGKILL are listed; the leader's own end is no background
+/// SPEC 4.4: those that needed a stop's SIGKILL are listed; the leader's own end is no background
 /// work.
 fn what_needed_sigkill_with_the_leader_is_listed_without_it(way: Way) {
     for member in [true, false] {
@@ -544,7 +544,7 @@ fn what_needed_sigkill_with_the_leader_is_listed_without_it(way: Way) {
     }
 }
 
-/// spec 4.3: whoever was watched when it left the group is known, and waited for to its end; nobody
+/// SPEC 4.3: whoever was watched when it left the group is known, and waited for to its end; nobody
 /// signals it.
 fn what_leaves_the_group_while_it_is_waited_for_is_waited_for_and_left_alone(way: Way) {
     for stops in [false, true] {
@@ -586,7 +586,7 @@ fn what_leaves_the_group_while_it_is_waited_for_is_waited_for_and_left_alone(way
     }
 }
 
-/// spec 4.3: the end of the wait is told, not looked for.
+/// SPEC 4.3: the end of the wait is told, not looked for.
 fn the_wait_costs_no_turns(way: Way) {
     let mut host = Host::new(way);
     let mut command = quiet(&host, "(read x <&9) >/dev/null 2>&1 & exit 0", policy());

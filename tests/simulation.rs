@@ -465,7 +465,7 @@ fn what_must_hold_holds_in_every_world() {
     );
 }
 
-/// spec 5.4: the last words as they arrive, and those made when they are asked for, are the same.
+/// SPEC 5.4: the last words as they arrive, and those made when they are asked for, are the same.
 #[test]
 fn a_line_function_that_keeps_everything_changes_no_world() {
     let with = |seed, what: Line| {

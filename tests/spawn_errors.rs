@@ -86,7 +86,7 @@ fn assert_is(error: &SpawnError, steps: &[Step], errno: i32, path: &Path) {
     assert_eq!(io.kind(), std::io::Error::from_raw_os_error(errno).kind());
 }
 
-/// cases: 37. With and without a slash, absolute and relative.
+/// CASES 37. With and without a slash, absolute and relative.
 fn a_missing_program_is_not_found(way: Way) {
     let mut host = Host::new(way);
     for program in [
@@ -108,7 +108,7 @@ fn a_missing_program_is_not_found(way: Way) {
     host.finish();
 }
 
-/// cases: 37.
+/// CASES 37.
 fn a_program_that_cannot_be_executed_says_why(way: Way) {
     let files = Files::new(way);
     let mut host = Host::new(way);
@@ -124,7 +124,7 @@ fn a_program_that_cannot_be_executed_says_why(way: Way) {
     host.finish();
 }
 
-/// cases: 37. ENOENT of a file that is there.
+/// CASES 37. ENOENT of a file that is there.
 fn a_missing_interpreter_is_told_as_such(way: Way) {
     let files = Files::new(way);
     let mut host = Host::new(way);
@@ -143,7 +143,7 @@ fn a_missing_interpreter_is_told_as_such(way: Way) {
     host.finish();
 }
 
-/// cases: 37.
+/// CASES 37.
 fn a_working_directory_that_is_none_is_named(way: Way) {
     let files = Files::new(way);
     let mut host = Host::new(way);
@@ -161,7 +161,7 @@ fn a_working_directory_that_is_none_is_named(way: Way) {
     host.finish();
 }
 
-/// section 9: NUL in an argument; an empty command.
+/// SPEC 9: NUL in an argument; an empty command.
 fn a_command_that_is_none_is_refused_before_anything_is_made(way: Way) {
     let mut host = Host::new(way);
     let mut with_nul = Command::new("true");
@@ -186,7 +186,7 @@ fn a_command_that_is_none_is_refused_before_anything_is_made(way: Way) {
     host.finish();
 }
 
-/// cases: 38. 131,072 bytes: the kernel takes one less (MAX_ARG_STRLEN, execve(2)).
+/// CASES 38. 131,072 bytes: the kernel takes one less (MAX_ARG_STRLEN, execve(2)).
 fn too_large_an_environment_names_the_variable_and_its_size(way: Way) {
     let mut host = Host::new(way);
     let mut command = Command::new("true");
@@ -241,7 +241,7 @@ fn too_many_arguments_say_how_large_they_are(way: Way) {
     host.finish();
 }
 
-/// spec 2.4: ETXTBSY.
+/// SPEC 2.4: ETXTBSY.
 fn a_file_that_is_being_written_is_busy(way: Way) {
     let files = Files::new(way);
     let mut host = Host::new(way);
@@ -258,7 +258,7 @@ fn a_file_that_is_being_written_is_busy(way: Way) {
     host.finish();
 }
 
-/// spec 8 and 2.4: a PATH that is set for the command decides where it is looked for.
+/// SPEC 8 and 2.4: a PATH that is set for the command decides where it is looked for.
 fn the_path_that_the_command_is_given_decides(way: Way) {
     let files = Files::new(way);
     let mut host = Host::new(way);
@@ -295,7 +295,7 @@ fn the_path_that_the_command_is_given_decides(way: Way) {
     host.finish();
 }
 
-/// spec 2.7: `SpawnFailed` follows as an event, then `Closed`, and nothing else.
+/// SPEC 2.7: `SpawnFailed` follows as an event, then `Closed`, and nothing else.
 fn a_failed_start_is_told_by_events(way: Way) {
     let mut host = Host::new(way);
     let mut command = Command::new("/nonexistent/program");
@@ -320,7 +320,7 @@ fn a_failed_start_is_told_by_events(way: Way) {
     host.finish();
 }
 
-/// section 9, spec 2.4: no process, descriptor or table entry is left behind.
+/// SPEC 9, SPEC 2.4: no process, descriptor or table entry is left behind.
 fn failed_spawns_leave_nothing(way: Way) {
     way.alone(|| {
         let mut host = Host::new(way);
@@ -360,7 +360,7 @@ fn failed_spawns_leave_nothing(way: Way) {
     });
 }
 
-/// section 9: process limits at clone. Root has none, so this is tried as somebody else.
+/// SPEC 9: process limits at clone. Root has none, so this is tried as somebody else.
 fn no_process_to_be_had_is_an_error_that_may_pass(way: Way) {
     way.alone(|| {
         if rustix::process::getuid().is_root() {

@@ -50,7 +50,7 @@ fn bytes_are_written_and_then_closed(way: Way) {
     host.finish();
 }
 
-/// cases: 10. In a host where SIGPIPE has its default action; the disposition is untouched.
+/// CASES 10. In a host where SIGPIPE has its default action; the disposition is untouched.
 fn a_large_stdin_of_a_child_that_ends_is_no_error_and_no_signal(way: Way) {
     way.alone(|| {
         sys::default_action(Signal::PIPE);
@@ -74,7 +74,7 @@ fn a_large_stdin_of_a_child_that_ends_is_no_error_and_no_signal(way: Way) {
     });
 }
 
-/// spec 5.1: no turn blocks, and others go on.
+/// SPEC 5.1: no turn blocks, and others go on.
 fn a_child_that_never_reads_stalls_nothing(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.shell("exec sleep 60");

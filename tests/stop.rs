@@ -46,7 +46,7 @@ fn grace(millis: u64) -> Option<StopPolicy> {
     Some(StopPolicy::default().grace(ms(millis)))
 }
 
-/// spec 3.1: not when the grace is over.
+/// SPEC 3.1: not when the grace is over.
 fn a_stop_ends_as_soon_as_the_group_is_empty(way: Way) {
     let mut host = Host::new(way);
     let child = host.run("echo ready; sleep 60 & sleep 61");
@@ -81,7 +81,7 @@ fn a_stop_ends_as_soon_as_the_group_is_empty(way: Way) {
     host.finish();
 }
 
-/// cases: 28. Escalation goes by the group being empty, not by the leader being gone.
+/// CASES 28. Escalation goes by the group being empty, not by the leader being gone.
 fn a_member_that_ignores_term_is_killed_after_the_grace(way: Way) {
     let mut host = Host::new(way);
     let child = host.run("(trap '' TERM; echo ready; sleep 60) & sleep 60");
@@ -120,7 +120,7 @@ fn a_member_that_ignores_term_is_killed_after_the_grace(way: Way) {
     host.finish();
 }
 
-/// spec 2.4 and 3.2: stopped is no error, whatever the code.
+/// SPEC 2.4 and 3.2: stopped is no error, whatever the code.
 fn words_said_under_term_are_kept_whatever_the_exit_code(way: Way) {
     let mut host = Host::new(way);
     for code in [0, 9] {
@@ -147,7 +147,7 @@ fn words_said_under_term_are_kept_whatever_the_exit_code(way: Way) {
     host.finish();
 }
 
-/// spec 3.2: also of members, while the leader is gone already.
+/// SPEC 3.2: also of members, while the leader is gone already.
 fn words_of_members_said_under_term_are_kept(way: Way) {
     let mut host = Host::new(way);
     let member =
@@ -182,7 +182,7 @@ fn words_of_members_said_under_term_are_kept(way: Way) {
     host.finish();
 }
 
-/// spec 3.1.
+/// SPEC 3.1.
 fn a_kill_goes_to_sigkill_at_once(way: Way) {
     let mut host = Host::new(way);
     let child = host.run("trap 'echo never' TERM; (trap '' TERM; sleep 60) & echo ready; sleep 60");
@@ -256,7 +256,7 @@ fn another_signal_may_be_asked_for(way: Way) {
     host.finish();
 }
 
-/// cases: 42. stop(10 s), then kill, then stop; stop of a closed generation.
+/// CASES 42. stop(10 s), then kill, then stop; stop of a closed generation.
 fn stopping_again_can_only_shorten_and_says_what_was_the_case(way: Way) {
     let mut host = Host::new(way);
     let child = host.run("trap '' TERM; echo ready; while :; do sleep 0.05; done");
@@ -298,7 +298,7 @@ fn stopping_again_can_only_shorten_and_says_what_was_the_case(way: Way) {
     host.finish();
 }
 
-/// cases: 42. A stop that is asked for while the spawn is under way is carried out.
+/// CASES 42. A stop that is asked for while the spawn is under way is carried out.
 fn start_and_stop_in_one_turn_is_one_story(way: Way) {
     let mut host = Host::new(way);
     for _ in 0..10 {
@@ -320,7 +320,7 @@ fn start_and_stop_in_one_turn_is_one_story(way: Way) {
     host.finish();
 }
 
-/// cases: 42.
+/// CASES 42.
 fn stop_after_a_failed_spawn_is_one_story(way: Way) {
     let mut host = Host::new(way);
     let mut command = Command::new("true");
@@ -352,7 +352,7 @@ fn stop_after_a_failed_spawn_is_one_story(way: Way) {
     host.finish();
 }
 
-/// spec 3.1: the leader is asked first.
+/// SPEC 3.1: the leader is asked first.
 fn a_leader_that_was_already_dead_was_not_stopped(way: Way) {
     let mut host = Host::new(way);
     let child = host.run("exit 5");
@@ -366,7 +366,7 @@ fn a_leader_that_was_already_dead_was_not_stopped(way: Way) {
     host.finish();
 }
 
-/// cases: 27. The grace timer is due in the turn in which the exit is seen: the exit is served
+/// CASES 27. The grace timer is due in the turn in which the exit is seen: the exit is served
 /// first.
 fn a_leader_that_exits_in_the_turn_of_the_grace_timer_is_not_killed(way: Way) {
     let mut host = Host::new(way);
@@ -394,7 +394,7 @@ fn a_leader_that_exits_in_the_turn_of_the_grace_timer_is_not_killed(way: Way) {
     host.finish();
 }
 
-/// cases: 29.
+/// CASES 29.
 fn a_stop_while_draining_cuts_the_drain_short(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.telling("(echo mine; exec sleep 60) & exit 0");
@@ -434,7 +434,7 @@ fn a_stop_while_draining_cuts_the_drain_short(way: Way) {
     host.finish();
 }
 
-/// spec 1.5: the drain is bounded by the stop though infinite bounds were asked for.
+/// SPEC 1.5: the drain is bounded by the stop though infinite bounds were asked for.
 fn a_stop_with_an_escapee_on_the_pipe_cuts_the_drain_without_a_warning(way: Way) {
     let warnings = Log::warnings_of(|| {
         let mut host = Host::new(way);
@@ -469,7 +469,7 @@ fn a_stop_with_an_escapee_on_the_pipe_cuts_the_drain_without_a_warning(way: Way)
     assert!(warnings.is_empty(), "{warnings:?}");
 }
 
-/// cases: 30. TERM, then CONT.
+/// CASES 30. TERM, then CONT.
 fn a_stopped_group_is_continued_to_hear_its_term(way: Way) {
     let mut host = Host::new(way);
     let child = host.run("echo ready; kill -STOP $$; echo never");
@@ -488,7 +488,7 @@ fn a_stopped_group_is_continued_to_hear_its_term(way: Way) {
     host.finish();
 }
 
-/// cases: 30. SIGKILL at the grace.
+/// CASES 30. SIGKILL at the grace.
 fn a_stopped_group_that_ignores_term_is_killed(way: Way) {
     let mut host = Host::new(way);
     let child = host.run("trap '' TERM; kill -STOP $$; sleep 60");
@@ -503,7 +503,7 @@ fn a_stopped_group_that_ignores_term_is_killed(way: Way) {
     host.finish();
 }
 
-/// cases: 36.
+/// CASES 36.
 fn a_loop_of_background_sleeps_stopped_half_way_leaves_none(way: Way) {
     let mut host = Host::new(way);
     let script = "i=0; while [ $i -lt 300 ]; do sleep 60 & i=$((i+1)); [ $i = 150 ] && echo half; done; wait";
@@ -516,7 +516,7 @@ fn a_loop_of_background_sleeps_stopped_half_way_leaves_none(way: Way) {
     host.finish();
 }
 
-/// section 9: members that fork after TERM wait for SIGKILL, which gets them all.
+/// SPEC 9: members that fork after TERM wait for SIGKILL, which gets them all.
 fn a_group_that_keeps_forking_leaves_none(way: Way) {
     let mut host = Host::new(way);
     let breeder = "trap '' TERM; while :; do (sleep 0.03; sleep 60 & sleep 0.03); done";
@@ -538,7 +538,7 @@ fn a_group_that_keeps_forking_leaves_none(way: Way) {
     host.finish();
 }
 
-/// section 9: a leader that changes its group is still ours.
+/// SPEC 9: a leader that changes its group is still ours.
 fn a_leader_that_went_to_another_group_is_stopped_all_the_same(way: Way) {
     let mut host = Host::new(way);
     // The child makes a group, the leader joins it.
@@ -564,7 +564,7 @@ fn a_leader_that_went_to_another_group_is_stopped_all_the_same(way: Way) {
     host.finish();
 }
 
-/// spec 3.4.
+/// SPEC 3.4.
 fn stop_all_stops_side_by_side_within_one_grace(way: Way) {
     let mut host = Host::new(way);
     let all: Vec<_> = (0..5)
@@ -619,7 +619,7 @@ fn a_signal_is_no_stop(way: Way) {
     host.finish();
 }
 
-/// spec 3.3: what survives SIGKILL is `Stuck`, the loop goes on; here a tracer keeps the dead
+/// SPEC 3.3: what survives SIGKILL is `Stuck`, the loop goes on; here a tracer keeps the dead
 /// leader from us.
 fn what_survives_sigkill_is_told_and_reaped_when_it_does_end(way: Way) {
     way.alone(|| {
@@ -654,7 +654,7 @@ fn what_survives_sigkill_is_told_and_reaped_when_it_does_end(way: Way) {
     });
 }
 
-/// cases: 31. EPERM is reported with who stays.
+/// CASES 31. EPERM is reported with who stays.
 fn members_of_another_user_are_told_with_who_stays(way: Way) {
     if !rustix::process::getuid().is_root() {
         eprintln!("not root: a process of another user cannot be made");
@@ -693,7 +693,7 @@ fn members_of_another_user_are_told_with_who_stays(way: Way) {
     });
 }
 
-/// spec 3.1 and 4.5: the same ladder for work that the leader has left.
+/// SPEC 3.1 and 4.5: the same ladder for work that the leader has left.
 #[test]
 fn a_stop_of_background_work_uses_the_stops_own_grace() {
     let mut host = Host::with(&Reactor::builder());

@@ -4,6 +4,8 @@
 
 #[path = "tidy/cases.rs"]
 mod cases;
+#[path = "tidy/references.rs"]
+mod references;
 #[path = "tidy/source.rs"]
 mod source;
 
@@ -389,15 +391,13 @@ fn version_at(text: &str) -> &str {
     text[..end].trim_end_matches('.')
 }
 
-/// Rows of the list of inputs that broke other supervisors. Each has its right outcome, and a test
-/// that says so.
-const CASES: usize = 48;
-
 #[test]
 fn every_row_of_the_case_list_has_a_named_test() {
-    let rows = cases::rows().unwrap_or_else(|e| panic!("{e}"));
-    for row in 1..=CASES {
-        let tests = rows.get(&row).map(Vec::as_slice).unwrap_or_default();
+    let named = cases::rows().unwrap_or_else(|e| panic!("{e}"));
+    let rows = references::rows();
+    assert!(rows.len() >= 48, "docs/CASES.md has lost rows: {rows:?}");
+    for row in &rows {
+        let tests = named.get(row).map(Vec::as_slice).unwrap_or_default();
         println!(
             "{row:>3}  {}",
             if tests.is_empty() {
@@ -407,26 +407,47 @@ fn every_row_of_the_case_list_has_a_named_test() {
             }
         );
     }
-    let missing: Vec<usize> = (1..=CASES).filter(|row| !rows.contains_key(row)).collect();
+    let missing: Vec<&usize> = rows.iter().filter(|row| !named.contains_key(row)).collect();
     assert!(missing.is_empty(), "rows without a test: {missing:?}");
-    let unknown: Vec<&usize> = rows
-        .keys()
-        .filter(|row| !(1..=CASES).contains(*row))
-        .collect();
-    assert!(unknown.is_empty(), "rows that there are not: {unknown:?}");
+    let unknown: Vec<&usize> = named.keys().filter(|row| !rows.contains(row)).collect();
+    assert!(unknown.is_empty(), "no such rows: {unknown:?}");
+}
+
+#[test]
+fn what_comments_and_pages_refer_to_is_there() {
+    let (pages, files) = references::pages();
+    assert!(
+        pages.len() > 50,
+        "the pages are not where they are looked for"
+    );
+    none("dangling references", &references::dangling(&pages, &files));
+    none(
+        "pages that are not in the repository",
+        &references::unknown_pages(&pages),
+    );
+    none("links that lead nowhere", &references::broken_links(&pages));
 }
 
 #[test]
 fn this_test_sees_what_it_looks_for() {
     assert_eq!(
-        cases::numbers(" spec 4.5, and cases: 29 with a longer wait."),
+        cases::numbers(" SPEC 4.5, and CASES 29 with a longer wait."),
         [29]
     );
-    assert_eq!(cases::numbers(" cases: 5 and 7. `seq 1 100000`"), [5, 7]);
-    assert_eq!(cases::numbers(" cases: 18, 19. In"), [18, 19]);
-    assert_eq!(cases::numbers(" cases: 21, spec 2.1 and 9"), [21]);
-    assert_eq!(cases::numbers(" cases: 38. 131,072 bytes"), [38]);
+    assert_eq!(cases::numbers(" CASES 5 and 7. `seq 1 100000`"), [5, 7]);
+    assert_eq!(cases::numbers(" CASES 18, 19. In"), [18, 19]);
+    assert_eq!(cases::numbers(" CASES 21, SPEC 2.1 and 9"), [21]);
+    assert_eq!(cases::numbers(" CASES 38. 131,072 bytes"), [38]);
     assert_eq!(cases::numbers(" nothing"), []);
+    assert_eq!(
+        references::cited("(SPEC 8 and 2.4). SPEC 1.4, 1.5: SPECIAL 7", "SPEC"),
+        ["8", "2.4", "1.4", "1.5"]
+    );
+    let sections = references::sections();
+    assert_eq!(sections.len(), 9);
+    for (place, is_there) in [("1.11", true), ("8", true), ("1.12", false), ("10", false)] {
+        assert_eq!(references::is_item(place, &sections), is_there, "{place}");
+    }
     let code = blank(
         "let s = \"unsafe {\"; // unsafe\n/* a /* b */ todo! */ let c = '{'; let r = r#\"dbg!(\"{\")\"#; fn f<'a>(x: &'a str) {}",
     );

@@ -128,7 +128,7 @@ impl Drain {
 
     /// Lazy: bytes only move the clock, and a due timer with newer bytes arms itself again. While a
     /// stop is under way its end gives the verdict: who is asked to end may be silent until
-    /// then (spec 1.5).
+    /// then (SPEC 1.5).
     pub(super) fn idle_due(&mut self, step: &mut Step<'_>, stop: &Stop) {
         match (stop.is_in_progress(), self.is_idle(step)) {
             (true, _) => {}

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The drain is `generation.rs` (the table) and `drain.rs` (what its cells do), with `streams.rs`;
-//! then `group.rs`, `stop.rs`, `settle.rs`. `heard.rs` says which input concerns which machine,
-//! `step.rs` is what they share, `life.rs` joins them, and `query.rs` answers for them.
+//! then `group.rs`, `stop.rs`, `settle.rs`. `routing.rs` says which input concerns which machine,
+//! `step.rs` is what they share, `machines.rs` joins them, and `accessors.rs` answers for them.
 //!
 //! Time is an argument. No clock, descriptor, environment or static is read here.
 

@@ -8,8 +8,8 @@
 //!         timers                only after a wait that left no notice behind
 //! ```
 //!
-//! A kernel fact becomes an input, and an effect a kernel call, in one place each: `serve.rs` and
-//! `carry.rs`.
+//! A kernel fact becomes an input, and an effect a kernel call, in one place each: `inputs.rs` and
+//! `effects.rs`.
 
 mod builder;
 mod control;

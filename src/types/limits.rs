@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Notices that one wait can take; what is beyond stays with the kernel.
 pub const NOTICES: usize = 1024;
-/// Reads in one batch: no exit waits behind more than this (contract.md: 0.1 ms).
+/// Reads in one batch: no exit waits behind more than this (0.1 ms).
 pub const BATCH: usize = 8;
 /// Reads of generations that still run, in one turn, if the host says nothing: 1 MiB at most, about
 /// 0.3 ms. (Bench `turn`: with 32 of them the slowest turns are above a millisecond, and a byte

@@ -1,7 +1,7 @@
 //! What a notice is about, in one `u64`: slot, sequence and what, both ways.
 //!
 //! A slot is used again by later generations; the sequence is not. So whatever comes late for an
-//! old generation is told from its successor's by a comparison (spec 1.11).
+//! old generation is told from its successor's by a comparison (SPEC 1.11).
 
 use super::Stream;
 use super::limits::WATCHED;

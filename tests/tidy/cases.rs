@@ -1,6 +1,6 @@
-//! Which test is for which row of the list of inputs that broke other supervisors: the marks
-//! `cases: N` in the tests' own comments.
+//! Which test is for which row of `docs/CASES.md`: the marks in the tests' own comments.
 
+use crate::references;
 use crate::source::{root, sources};
 use std::collections::BTreeMap;
 
@@ -86,23 +86,9 @@ fn function(line: &str) -> Option<&str> {
         .filter(|name| !name.is_empty())
 }
 
-/// `cases: 5 and 7`, `cases: 21, spec 2.1`: the numbers up to the first word that is none.
+/// The rows that a comment names: `CASES 5 and 7`, `CASES 21, SPEC 2.1`. A number that belongs to
+/// the sentence after the mark is none: `CASES 11. 4 MiB`.
 pub(crate) fn numbers(comment: &str) -> Vec<usize> {
-    let Some((_, rest)) = comment.split_once("cases: ") else {
-        return Vec::new();
-    };
-    let mut rows = Vec::new();
-    for word in rest
-        .split(' ')
-        .filter(|word| !word.is_empty() && *word != "and")
-    {
-        let Ok(row) = word.trim_end_matches(['.', ':', ',']).parse() else {
-            break;
-        };
-        rows.push(row);
-        if word.ends_with(['.', ':']) {
-            break;
-        }
-    }
-    rows
+    let cited = references::cited(comment, "CASES");
+    cited.iter().filter_map(|row| row.parse().ok()).collect()
 }

@@ -310,7 +310,7 @@ fn daemon(comm: &str, script: &str, dir: &Path) {
     eventually("the daemon's end", || !is_alive(&pid));
 }
 
-/// cases: 48.
+/// CASES 48.
 #[test]
 fn daemons_that_detach_by_themselves_are_seen() {
     if is_installed("ssh-agent") {
@@ -327,7 +327,7 @@ fn daemons_that_detach_by_themselves_are_seen() {
     }
 }
 
-/// cases: 48. git's own housekeeping in the background.
+/// CASES 48. git's own housekeeping in the background.
 #[test]
 fn git_housekeeping_that_detaches_is_waited_for() {
     if !is_installed("git") {

@@ -1,4 +1,4 @@
-//! A test for each column of the table, and for what spec 4 says of it.
+//! A test for each column of the table, and for what SPEC 4 says of it.
 
 use crate::lifecycle::settle::*;
 use crate::lifecycle::test_harness::{Rig, blind, code, member, ms, policy, told};

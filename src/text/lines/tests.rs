@@ -38,7 +38,7 @@ fn every_split_gives_the_same_and_twice_is_once() {
     }
 }
 
-/// cases: 17.
+/// CASES 17.
 #[test]
 fn a_sequence_without_an_end_ends_with_its_line() {
     for begin in [
@@ -63,7 +63,7 @@ fn a_sequence_without_an_end_ends_with_its_line() {
     }
 }
 
-/// cases: 16.
+/// CASES 16.
 #[test]
 fn titles_device_strings_and_directions_leave_the_text() {
     let line = b"\x1b]0;evil\x07\x1bP+q\x1b\\\xc2\x9b31merror\xe2\x80\xae: no\xc2\x9c\n";

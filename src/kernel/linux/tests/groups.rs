@@ -330,7 +330,7 @@ fn stranger(pid: u32) -> Option<u32> {
     u32::try_from(child).ok()
 }
 
-/// cases: 26.
+/// CASES 26.
 #[test]
 fn a_stranger_with_the_leaders_number_gets_nothing() {
     alone(

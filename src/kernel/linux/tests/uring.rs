@@ -65,7 +65,7 @@ fn a_ring_that_is_asked_for_is_used_and_told() {
     }
 }
 
-/// cases: 44.
+/// CASES 44.
 #[test]
 fn a_refused_ring_is_epoll_and_the_reason_is_told() {
     alone(
@@ -93,7 +93,7 @@ fn a_refused_ring_is_epoll_and_the_reason_is_told() {
     );
 }
 
-/// cases: 44.
+/// CASES 44.
 #[test]
 fn a_ring_refused_to_the_second_loop_leaves_the_first_its_own() {
     alone(
@@ -186,7 +186,7 @@ impl Rig {
     }
 }
 
-/// cases: 47.
+/// CASES 47.
 #[test]
 fn a_ring_of_four_answers_loses_none_of_twelve_children() {
     let Some(mut rig) = rig(4) else { return };
@@ -337,7 +337,7 @@ fn read_once(ring: &mut Uring, fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<us
         .expect("over when it returns")
 }
 
-/// cases: 45, 46. No read is ever armed, so no cancel can eat bytes: what is read is what was
+/// CASES 45, 46. No read is ever armed, so no cancel can eat bytes: what is read is what was
 /// written, from its first byte on without a gap, and a write that begins after the close is
 /// refused. `LASTWORDS_RACES=100000` races as often as the row says.
 #[test]
