@@ -1,6 +1,6 @@
 //! The command line: what can be said on it, and what is refused.
 
-use super::duration;
+use super::units;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use lastwords::{
@@ -45,13 +45,13 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) bounds: BoundArgs,
     #[command(flatten)]
-    pub(crate) work: WorkArgs,
+    pub(crate) background: BackgroundArgs,
     #[command(flatten)]
     pub(crate) child: ChildArgs,
     #[command(flatten)]
-    pub(crate) said: SaidArgs,
+    pub(crate) reporting: ReportingArgs,
     #[command(flatten)]
-    pub(crate) ways: WayArgs,
+    pub(crate) kernel: KernelArgs,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
@@ -62,39 +62,39 @@ pub(crate) struct RunArgs {
 #[command(next_help_heading = "Bounds")]
 pub(crate) struct BoundArgs {
     /// After the exit, stop reading when no byte has come for so long
-    #[arg(long, value_name = "DUR", default_value = "2s", value_parser = duration::bound)]
+    #[arg(long, value_name = "DUR", default_value = "2s", value_parser = units::parse_bound)]
     pub(crate) drain_idle: Bound,
     /// After the exit, stop reading after so long, whatever arrives
-    #[arg(long, value_name = "DUR", default_value = "5s", value_parser = duration::bound)]
+    #[arg(long, value_name = "DUR", default_value = "5s", value_parser = units::parse_bound)]
     pub(crate) drain_limit: Bound,
     /// The first signal of a stop
     #[arg(long, value_name = "SIG", default_value = "TERM", value_parser = signal)]
     pub(crate) stop_signal: Signal,
     /// From that signal to SIGKILL
-    #[arg(long, value_name = "DUR", default_value = "2s", value_parser = duration::bound)]
+    #[arg(long, value_name = "DUR", default_value = "2s", value_parser = units::parse_bound)]
     pub(crate) stop_grace: Bound,
     /// Stop the run, and what it left, after this long (not 0)
-    #[arg(long, value_name = "DUR", value_parser = duration::limit)]
+    #[arg(long, value_name = "DUR", value_parser = units::parse_limit)]
     pub(crate) timeout: Option<Bound>,
 }
 
 /// What becomes of work that outlives the command.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Background work")]
-pub(crate) struct WorkArgs {
+pub(crate) struct BackgroundArgs {
     /// Wait for background work, list it and leave it running, end it without a wait, or do not
     /// look for any
-    #[arg(long, value_name = "WAY", default_value = "wait")]
-    pub(crate) background: BackgroundWay,
+    #[arg(long = "background", value_name = "WAY", default_value = "wait")]
+    pub(crate) choice: BackgroundChoice,
     /// What is still alive so long after the exit is background work, and no longer ordinary
     /// teardown
-    #[arg(long, value_name = "DUR", default_value = "2s", value_parser = duration::bound)]
+    #[arg(long, value_name = "DUR", default_value = "2s", value_parser = units::parse_bound)]
     pub(crate) background_grace: Bound,
     /// How long it is waited for
-    #[arg(long, value_name = "DUR", default_value = "30m", value_parser = duration::bound)]
+    #[arg(long, value_name = "DUR", default_value = "30m", value_parser = units::parse_bound)]
     pub(crate) background_wait: Bound,
     /// From TERM to SIGKILL for what outlives the wait
-    #[arg(long, value_name = "DUR", default_value = "5s", value_parser = duration::bound)]
+    #[arg(long, value_name = "DUR", default_value = "5s", value_parser = units::parse_bound)]
     pub(crate) terminate_grace: Bound,
     /// Leave what outlives the wait running (not with --background terminate)
     #[arg(long)]
@@ -108,7 +108,7 @@ pub(crate) struct WorkArgs {
     pub(crate) init: bool,
 }
 
-impl WorkArgs {
+impl BackgroundArgs {
     /// What contains the command.
     pub(crate) fn containment(&self) -> Containment {
         match &self.contain {
@@ -124,16 +124,16 @@ impl WorkArgs {
         let policy = BackgroundPolicy::default()
             .grace(time(self.background_grace))
             .terminate_grace(time(self.terminate_grace));
-        match (self.background, self.keep_orphans) {
-            (BackgroundWay::Wait, keep) => Ok(policy
+        match (self.choice, self.keep_orphans) {
+            (BackgroundChoice::Wait, keep) => Ok(policy
                 .wait(Wait::For(time(self.background_wait)))
                 .keep_orphans(keep)),
-            (BackgroundWay::Report, _) => Ok(policy.wait(Wait::ReportOnly)),
-            (BackgroundWay::Terminate, false) => Ok(policy.wait(Wait::For(Duration::ZERO))),
-            (BackgroundWay::Terminate, true) => {
+            (BackgroundChoice::Report, _) => Ok(policy.wait(Wait::ReportOnly)),
+            (BackgroundChoice::Terminate, false) => Ok(policy.wait(Wait::For(Duration::ZERO))),
+            (BackgroundChoice::Terminate, true) => {
                 Err("--keep-orphans and --background terminate contradict each other".into())
             }
-            (BackgroundWay::Ignore, _) => Ok(BackgroundPolicy::disabled()),
+            (BackgroundChoice::Ignore, _) => Ok(BackgroundPolicy::disabled()),
         }
     }
 }
@@ -147,7 +147,7 @@ pub(crate) struct ChildArgs {
     pub(crate) merge: bool,
     /// Where stdin comes from
     #[arg(long, value_name = "FROM", default_value = "inherit")]
-    pub(crate) stdin: StdinFrom,
+    pub(crate) stdin: StdinChoice,
     /// Working directory of the command
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<PathBuf>,
@@ -165,7 +165,7 @@ pub(crate) struct ChildArgs {
 /// What is kept and told.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "What is told")]
-pub(crate) struct SaidArgs {
+pub(crate) struct ReportingArgs {
     /// Write the report as one JSON object; - is a line of its own on stdout
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
@@ -173,7 +173,7 @@ pub(crate) struct SaidArgs {
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub(crate) tail_lines: usize,
     /// Bytes of each stream that are kept for the report, the last ones
-    #[arg(long, value_name = "N", default_value = "2MiB", value_parser = duration::size)]
+    #[arg(long, value_name = "N", default_value = "2MiB", value_parser = units::parse_size)]
     pub(crate) tail_bytes: u64,
     /// Write the last words, 4096 bytes of them at most, where Kubernetes reads them
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "/dev/termination-log")]
@@ -193,7 +193,7 @@ pub(crate) struct SaidArgs {
     pub(crate) color: Color,
 }
 
-impl SaidArgs {
+impl ReportingArgs {
     /// How safe text is made; or which secret cannot be kept, never what it is. `lookup` gives the
     /// values of a variable.
     pub(crate) fn projection(
@@ -224,17 +224,17 @@ impl SaidArgs {
 /// Which of the kernel's ways are used.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Kernel interfaces")]
-pub(crate) struct WayArgs {
+pub(crate) struct KernelArgs {
     /// The poll set
     #[arg(long, value_name = "WAY", default_value = "auto")]
-    pub(crate) backend: BackendWay,
+    pub(crate) backend: BackendArg,
     /// How the exit is learnt
     #[arg(long, value_name = "WAY", default_value = "auto")]
-    pub(crate) exit_source: ExitWay,
+    pub(crate) exit_source: ExitSourceArg,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum BackgroundWay {
+pub(crate) enum BackgroundChoice {
     Wait,
     Report,
     Terminate,
@@ -242,7 +242,7 @@ pub(crate) enum BackgroundWay {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum StdinFrom {
+pub(crate) enum StdinChoice {
     Inherit,
     Null,
 }
@@ -255,35 +255,35 @@ pub(crate) enum Color {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum BackendWay {
+pub(crate) enum BackendArg {
     Auto,
     Epoll,
     Uring,
 }
 
-impl From<BackendWay> for BackendChoice {
-    fn from(way: BackendWay) -> BackendChoice {
+impl From<BackendArg> for BackendChoice {
+    fn from(way: BackendArg) -> BackendChoice {
         match way {
-            BackendWay::Auto => BackendChoice::Auto,
-            BackendWay::Epoll => BackendChoice::Epoll,
-            BackendWay::Uring => BackendChoice::Uring,
+            BackendArg::Auto => BackendChoice::Auto,
+            BackendArg::Epoll => BackendChoice::Epoll,
+            BackendArg::Uring => BackendChoice::Uring,
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ExitWay {
+pub(crate) enum ExitSourceArg {
     Auto,
     Pidfd,
     Sigchld,
 }
 
-impl From<ExitWay> for ExitSourceChoice {
-    fn from(way: ExitWay) -> ExitSourceChoice {
+impl From<ExitSourceArg> for ExitSourceChoice {
+    fn from(way: ExitSourceArg) -> ExitSourceChoice {
         match way {
-            ExitWay::Auto => ExitSourceChoice::Auto,
-            ExitWay::Pidfd => ExitSourceChoice::Pidfd,
-            ExitWay::Sigchld => ExitSourceChoice::Sigchld,
+            ExitSourceArg::Auto => ExitSourceChoice::Auto,
+            ExitSourceArg::Pidfd => ExitSourceChoice::Pidfd,
+            ExitSourceArg::Sigchld => ExitSourceChoice::Sigchld,
         }
     }
 }
@@ -397,7 +397,7 @@ mod tests {
         let policy = |args: &[&str]| {
             parse(&[args, &["--", "true"]].concat())
                 .expect("well formed")
-                .work
+                .background
                 .policy()
         };
         let seconds = Duration::from_secs;
@@ -440,7 +440,7 @@ mod tests {
         let contains = |args: &[&str]| {
             parse(&[args, &["--", "true"]].concat())
                 .expect("well formed")
-                .work
+                .background
                 .containment()
         };
         assert_eq!(contains(&[]), Containment::Group);
@@ -464,7 +464,7 @@ mod tests {
         let log = |args: &[&str]| {
             parse(&[args, &["--", "true"]].concat())
                 .expect("well formed")
-                .said
+                .reporting
                 .termination_log
         };
         assert_eq!(log(&[]), None);

@@ -1,22 +1,22 @@
 //! The command `lastwords`: arguments in, public API, text out.
 
 mod args;
-mod duration;
-mod live;
+mod exit_code;
+mod format;
+mod progress;
 mod relay;
-mod report;
+mod report_file;
 mod run;
-mod show;
 mod signals;
 mod sink;
-mod status;
 mod summary;
 mod terminal;
-mod termination;
+mod termination_log;
+mod units;
 
 use args::{Cli, Verb};
 use clap::Parser;
-use status::Ending;
+use exit_code::Ending;
 use std::process::ExitCode;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
             // A stderr that takes nothing leaves the status to say it.
             let _ = e.print();
             return ExitCode::from(if e.use_stderr() {
-                status::OWN_FAILURE
+                exit_code::OWN_FAILURE
             } else {
                 0
             });
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     };
     if let Err(what) = log_to_stderr() {
         eprintln!("lastwords: {what}");
-        return ExitCode::from(status::OWN_FAILURE);
+        return ExitCode::from(exit_code::OWN_FAILURE);
     }
     let ending = match cli.verb {
         Verb::Run(args) => run::run(&args),
@@ -43,8 +43,8 @@ fn main() -> ExitCode {
     match ending {
         Ending::Status(status) => ExitCode::from(status),
         Ending::Signal(signal) => {
-            signals::die_by(signal);
-            ExitCode::from(status::for_signal(signal))
+            signals::terminate_by(signal);
+            ExitCode::from(exit_code::for_signal(signal))
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What goes to our own stdout and stderr: the command's bytes, unchanged and at once, and between
 //! its lines our own.
 
-use super::sink::{Sink, Taken};
+use super::sink::{Sink, WriteOutcome};
 use lastwords::Stream;
 use rustix::event::{PollFd, poll};
 use std::io;
@@ -14,9 +14,9 @@ const CLEAR_LINE: &[u8] = b"\r\x1b[K";
 pub(crate) struct Relay {
     sinks: [Sink; 2],
     /// Which of them was written last.
-    newest: Stream,
+    last_written: Stream,
     /// A line of ours stands on the terminal, to be cleared before anything else is written.
-    live_line: bool,
+    progress_line: bool,
 }
 
 impl Relay {
@@ -28,8 +28,8 @@ impl Relay {
         ];
         Relay {
             sinks,
-            newest: Stream::Stderr,
-            live_line: false,
+            last_written: Stream::Stderr,
+            progress_line: false,
         }
     }
 
@@ -53,33 +53,33 @@ impl Relay {
     }
 
     /// Passes on what the command has written.
-    pub(crate) fn pass(&mut self, stream: Stream, bytes: &[u8]) -> Taken {
+    pub(crate) fn forward(&mut self, stream: Stream, bytes: &[u8]) -> WriteOutcome {
         if self.sink(stream).is_terminal() {
-            self.clear_live_line();
+            self.clear_progress_line();
         }
-        self.newest = stream;
+        self.last_written = stream;
         self.sink_mut(stream).write(bytes)
     }
 
     /// Writes what is held back of one stream, as far as its reader takes it now; `None` if nothing
     /// is held back.
-    pub(crate) fn flush(&mut self, stream: Stream) -> Option<Taken> {
+    pub(crate) fn flush(&mut self, stream: Stream) -> Option<WriteOutcome> {
         let sink = self.sink_mut(stream);
-        sink.is_held().then(|| sink.flush())
+        sink.is_buffering().then(|| sink.flush())
     }
 
     /// Descriptors that are to be polled for writability.
     pub(crate) fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
         self.sinks
             .iter()
-            .filter(|sink| sink.is_held())
+            .filter(|sink| sink.is_buffering())
             .map(Sink::as_poll_fd)
     }
 
     /// Waits until everything is written or nobody reads it any more. Signals may end lastwords
     /// meanwhile.
-    pub(crate) fn finish(&mut self) {
-        self.clear_live_line();
+    pub(crate) fn flush_all(&mut self) {
+        self.clear_progress_line();
         loop {
             for stream in Stream::ALL {
                 self.flush(stream);
@@ -94,21 +94,21 @@ impl Relay {
     }
 
     /// What is held back now will not be written: somebody who insists wants lastwords to end.
-    pub(crate) fn give_up_held(&mut self) -> impl Iterator<Item = Stream> + use<> {
-        let given_up = Stream::ALL.map(|stream| {
+    pub(crate) fn discard_buffered(&mut self) -> impl Iterator<Item = Stream> + use<> {
+        let discarded = Stream::ALL.map(|stream| {
             let sink = self.sink_mut(stream);
-            sink.is_held().then(|| sink.give_up()).map(|()| stream)
+            sink.is_buffering().then(|| sink.discard()).map(|()| stream)
         });
-        given_up.into_iter().flatten()
+        discarded.into_iter().flatten()
     }
 
     /// Says something of our own on stderr: whole lines, never in the middle of one of the
     /// command's.
-    pub(crate) fn say(&mut self, text: &str) {
-        self.clear_live_line();
+    pub(crate) fn print_message(&mut self, text: &str) {
+        self.clear_progress_line();
         let one_screen = self.sinks.iter().all(Sink::is_terminal);
         let cursor = if one_screen {
-            self.newest
+            self.last_written
         } else {
             Stream::Stderr
         };
@@ -117,7 +117,7 @@ impl Relay {
         } else {
             ""
         };
-        self.newest = Stream::Stderr;
+        self.last_written = Stream::Stderr;
         // Held back or gone: nothing more can be done about it here.
         let _ = self
             .sink_mut(Stream::Stderr)
@@ -126,11 +126,11 @@ impl Relay {
 
     /// Writes one line of its own on stdout, and waits until it is written.
     pub(crate) fn line_on_stdout(&mut self, text: &str) -> io::Result<()> {
-        self.finish();
+        self.flush_all();
         let sink = self.sink_mut(Stream::Stdout);
         let begin = if sink.is_mid_line() { "\n" } else { "" };
         let _ = sink.write(format!("{begin}{text}\n").as_bytes());
-        self.finish();
+        self.flush_all();
         let sink = self.sink(Stream::Stdout);
         match sink.failure() {
             Some(errno) => Err(errno.into()),
@@ -141,9 +141,9 @@ impl Relay {
 
     /// Shows a line on the terminal that the next output replaces. Not in the middle of one of the
     /// command's.
-    pub(crate) fn show_live_line(&mut self, text: &str) {
+    pub(crate) fn show_progress(&mut self, text: &str) {
         let busy = self.sinks.iter().any(|sink| {
-            sink.is_held() || (sink.is_terminal() && sink.is_mid_line() && !self.live_line)
+            sink.is_buffering() || (sink.is_terminal() && sink.is_mid_line() && !self.progress_line)
         });
         if busy || !self.is_terminal() {
             return;
@@ -152,16 +152,18 @@ impl Relay {
             .map_or(0, |size| usize::from(size.ws_col));
         let columns = if columns == 0 { 80 } else { columns };
         let cut: String = text.chars().take(columns.max(20) - 1).collect();
-        self.clear_live_line();
+        self.clear_progress_line();
         // The newline that it does not have is not missed: the line is cleared before anything else
         // comes.
-        let _ = self.sink_mut(Stream::Stderr).write_aside(cut.as_bytes());
-        self.live_line = true;
+        let _ = self
+            .sink_mut(Stream::Stderr)
+            .write_transient(cut.as_bytes());
+        self.progress_line = true;
     }
 
-    fn clear_live_line(&mut self) {
-        if std::mem::take(&mut self.live_line) {
-            let _ = self.sink_mut(Stream::Stderr).write_aside(CLEAR_LINE);
+    fn clear_progress_line(&mut self) {
+        if std::mem::take(&mut self.progress_line) {
+            let _ = self.sink_mut(Stream::Stderr).write_transient(CLEAR_LINE);
         }
     }
 

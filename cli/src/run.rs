@@ -1,15 +1,15 @@
 //! `lastwords run`: one command from its start to the end of lastwords.
 
-use super::args::{BackgroundWay, RunArgs, StdinFrom};
-use super::live::Live;
+use super::args::{BackgroundChoice, RunArgs, StdinChoice};
+use super::exit_code::{self, Ending};
+use super::format::{error_text, is_dumb, wants_colors};
+use super::progress::Progress;
 use super::relay::Relay;
-use super::show::{is_dumb, said, wants_colors};
 use super::signals::{self, Signals};
-use super::sink::Taken;
-use super::status::{self, Ending};
-use super::summary::{self, Line, Tone};
+use super::sink::WriteOutcome;
+use super::summary::{self, Message, Severity};
 use super::terminal::{Terminal, stop_ourselves};
-use super::{report, termination};
+use super::{report_file, termination_log};
 use arrayvec::ArrayVec;
 use lastwords::{
     Backend, BackendChoice, Bound, Capture, Command, Containment, DrainPolicy, Event, Generation,
@@ -25,20 +25,20 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Two INTs within so long mean it.
-const INSIST: Duration = Duration::from_secs(2);
+const REPEATED_INT: Duration = Duration::from_secs(2);
 /// Descriptors of one sleep: the loop's, the signals', and our two outputs.
 const POLLED: usize = 1 + signals::WATCHED + 2;
 
 /// Runs the command, tells everything there is to tell, and says how lastwords ends.
 pub(crate) fn run(args: &RunArgs) -> Ending {
     let mut relay = Relay::new();
-    let colors = wants_colors(args.said.color, relay.is_terminal());
+    let colors = wants_colors(args.reporting.color, relay.is_terminal());
     let failed = |mut relay: Relay, what: String| {
-        relay.say(&Line::failure(what).render(colors));
-        relay.finish();
-        Ending::Status(status::OWN_FAILURE)
+        relay.print_message(&Message::error(what).render(colors));
+        relay.flush_all();
+        Ending::Status(exit_code::OWN_FAILURE)
     };
-    let projection = match args.said.projection(|name| values(args, name)) {
+    let projection = match args.reporting.projection(|name| values(args, name)) {
         Ok(projection) => projection,
         Err(what) => return failed(relay, what),
     };
@@ -55,28 +55,32 @@ pub(crate) fn run(args: &RunArgs) -> Ending {
 /// one.
 fn check_places(args: &RunArgs) -> Result<(), String> {
     if let Some(path) = args
-        .said
+        .reporting
         .report
         .as_deref()
-        .filter(|path| path.as_os_str() != report::STDOUT)
+        .filter(|path| path.as_os_str() != report_file::STDOUT)
     {
-        report::check(path)
-            .map_err(|e| format!("failed to write the report to {path:?}: {}", said(&e)))?;
+        report_file::check(path)
+            .map_err(|e| format!("failed to write the report to {path:?}: {}", error_text(&e)))?;
     }
-    match &args.said.termination_log {
-        Some(path) => termination::check(path)
-            .map_err(|e| format!("failed to write the last words to {path:?}: {}", said(&e))),
+    match &args.reporting.termination_log {
+        Some(path) => termination_log::check(path).map_err(|e| {
+            format!(
+                "failed to write the last words to {path:?}: {}",
+                error_text(&e)
+            )
+        }),
         None => Ok(()),
     }
 }
 
 /// io_uring was asked for, and is not there.
-fn other_backend(args: &RunArgs, reactor: &Reactor) -> Option<Line> {
+fn other_backend(args: &RunArgs, reactor: &Reactor) -> Option<Message> {
     let caps = reactor.caps();
-    let missed = BackendChoice::from(args.ways.backend) == BackendChoice::Uring
+    let missed = BackendChoice::from(args.kernel.backend) == BackendChoice::Uring
         && caps.backend != Backend::Uring;
-    (missed && !args.said.quiet)
-        .then(|| Line::warning(format!("{} is used: {}", caps.backend, caps.backend_why)))
+    (missed && !args.reporting.quiet)
+        .then(|| Message::warning(format!("{} is used: {}", caps.backend, caps.backend_why)))
 }
 
 /// What the command, and what lastwords itself was given as this variable.
@@ -91,7 +95,7 @@ fn values(args: &RunArgs, name: &OsStr) -> Vec<OsString> {
 }
 
 /// A run that is over.
-struct Done {
+struct FinishedRun {
     report: Box<Report>,
     signals: Signals,
     /// Only if it may have been the keyboard that ended the command.
@@ -99,35 +103,39 @@ struct Done {
 }
 
 /// From the start to the final report. An error is lastwords' own failure, in words.
-fn drive(args: &RunArgs, projection: &Projection, relay: &mut Relay) -> Result<Done, String> {
+fn drive(
+    args: &RunArgs,
+    projection: &Projection,
+    relay: &mut Relay,
+) -> Result<FinishedRun, String> {
     let mut terminal = Terminal::look();
     let signals =
         Signals::watch(terminal.is_some()).map_err(|e| format!("failed to watch signals: {e}"))?;
     let foreground = terminal.as_ref().is_some_and(Terminal::is_to_be_given);
-    let policy = args.work.policy()?;
+    let policy = args.background.policy()?;
     let mut command = command(args, &signals, foreground);
     command
         .background(policy)
-        .containment(args.work.containment())
+        .containment(args.background.containment())
         .projection(projection.clone());
     let mut builder = Reactor::builder();
     builder
-        .backend(args.ways.backend.into())
-        .exit_source(args.ways.exit_source.into());
+        .backend(args.kernel.backend.into())
+        .exit_source(args.kernel.exit_source.into());
     // lastwords has no children but the command. As process 1 it inherits orphans whether it asked
     // or not: their zombies are nobody else's to reap.
-    let inherits = args.work.init || std::process::id() == 1;
-    builder.adopt_orphans(inherits || args.work.containment() == Containment::Cookie);
+    let inherits = args.background.init || std::process::id() == 1;
+    builder.adopt_orphans(inherits || args.background.containment() == Containment::Cookie);
     let mut reactor = builder.build().map_err(|e| format!("failed to {e}"))?;
     if let Some(line) = other_backend(args, &reactor) {
-        relay.say(&line.render(false));
+        relay.print_message(&line.render(false));
     }
     let started = Instant::now();
     let generation = match reactor.start(&command) {
         Ok(generation) => generation,
         Err(error) => {
             let report = failed_spawn(args, projection, &reactor, error);
-            return Ok(Done {
+            return Ok(FinishedRun {
                 report,
                 signals,
                 terminal,
@@ -165,7 +173,7 @@ fn drive(args: &RunArgs, projection: &Projection, relay: &mut Relay) -> Result<D
     }
     let report = report.map_err(|e| format!("failed to {e}"))?;
     let by_us = report.stop.is_some() || stop.interrupted.is_some();
-    Ok(Done {
+    Ok(FinishedRun {
         report,
         signals,
         terminal: terminal.filter(|_| !by_us),
@@ -178,7 +186,7 @@ fn limit(args: &RunArgs) -> Option<Duration> {
 
 /// What is to be run, as the library has it.
 fn command(args: &RunArgs, signals: &Signals, foreground: bool) -> Command {
-    let (bounds, child, said) = (&args.bounds, &args.child, &args.said);
+    let (bounds, child, reporting) = (&args.bounds, &args.child, &args.reporting);
     // clap demands one word at least.
     let (program, words) = args
         .command
@@ -190,10 +198,10 @@ fn command(args: &RunArgs, signals: &Signals, foreground: bool) -> Command {
         .inherit_fds(!child.close_fds)
         .foreground_terminal(foreground);
     command.stdin(match child.stdin {
-        StdinFrom::Inherit => Stdin::Inherit,
-        StdinFrom::Null => Stdin::Null,
+        StdinChoice::Inherit => Stdin::Inherit,
+        StdinChoice::Null => Stdin::Null,
     });
-    let capture = Capture::default().keep(said.tail_bytes).deliver(true);
+    let capture = Capture::default().keep(reporting.tail_bytes).deliver(true);
     command.stdout(Output::Capture(capture));
     command.stderr(if child.merge {
         Output::ToStdout
@@ -210,7 +218,7 @@ fn command(args: &RunArgs, signals: &Signals, foreground: bool) -> Command {
             .signal(bounds.stop_signal)
             .grace(bounds.stop_grace),
     );
-    command.last_words(LastWordsPolicy::default().lines(said.tail_lines));
+    command.last_words(LastWordsPolicy::default().lines(reporting.tail_lines));
     command.run_limit(limit(args));
     for name in &child.unset {
         command.env_remove(name);
@@ -258,20 +266,20 @@ enum Waiting {
     /// Nothing more is shown of it.
     Silently,
     /// With a line on the terminal.
-    Live(Live),
+    Progress(Progress),
 }
 
 impl Waiting {
-    fn line(&mut self) -> Option<&mut Live> {
+    fn line(&mut self) -> Option<&mut Progress> {
         match self {
-            Waiting::Live(live) => Some(live),
+            Waiting::Progress(live) => Some(live),
             Waiting::No | Waiting::Silently => None,
         }
     }
 
     fn next(&self) -> Option<Instant> {
         match self {
-            Waiting::Live(live) => Some(live.next()),
+            Waiting::Progress(live) => Some(live.next_draw()),
             Waiting::No | Waiting::Silently => None,
         }
     }
@@ -294,9 +302,9 @@ impl Stop {
 }
 
 /// What an event leaves to be done once its borrow has ended.
-enum After {
+enum FollowUp {
     Nothing,
-    Hold(Stream),
+    Pause(Stream),
     Close(Stream),
     Closed(Box<Report>),
 }
@@ -310,7 +318,7 @@ impl Run<'_> {
                     self.on_signal(signal);
                 }
             }
-            self.write_held();
+            self.flush_buffered();
             self.draw();
             let _turn = self.reactor.turn(Some(Duration::ZERO))?;
             if let Some(report) = self.take_events() {
@@ -354,16 +362,15 @@ impl Run<'_> {
     fn on_signal(&mut self, signal: Signal) {
         let now = Instant::now();
         match signal {
-            Signal::TERM if self.stop.is_under_way(now) => self.insist(),
+            Signal::TERM if self.stop.is_under_way(now) => self.kill_now(),
             Signal::TERM => self.ask_to_stop(),
             Signal::INT => {
-                let again = self
-                    .stop
-                    .interrupted
-                    .replace(now)
-                    .is_some_and(|before| now.saturating_duration_since(before) <= INSIST);
+                let again =
+                    self.stop.interrupted.replace(now).is_some_and(|before| {
+                        now.saturating_duration_since(before) <= REPEATED_INT
+                    });
                 if again || self.stop.is_under_way(now) {
-                    self.insist();
+                    self.kill_now();
                 } else if !matches!(self.live, Waiting::No) {
                     // The command has ended; what it has left is not waited for any longer.
                     self.ask_to_stop();
@@ -386,7 +393,7 @@ impl Run<'_> {
         self.stop.asked = true;
         match self.reactor.stop(self.generation, None) {
             // Somebody else's: the run limit's, or that of background work.
-            Stopping::Already | Stopping::Shortened => self.insist(),
+            Stopping::Already | Stopping::Shortened => self.kill_now(),
             _ => {}
         }
     }
@@ -398,10 +405,10 @@ impl Run<'_> {
 
     /// Somebody means it: SIGKILL, and if nobody is left to be killed, no more waiting for our own
     /// readers.
-    fn insist(&mut self) {
+    fn kill_now(&mut self) {
         self.stop.asked = true;
         if self.reactor.kill(self.generation) == Stopping::Gone {
-            for stream in self.relay.give_up_held() {
+            for stream in self.relay.discard_buffered() {
                 self.close(stream);
             }
         }
@@ -437,14 +444,14 @@ impl Run<'_> {
     }
 
     /// Writes what our readers have room for now, and lets the command's streams go on.
-    fn write_held(&mut self) {
+    fn flush_buffered(&mut self) {
         for stream in Stream::ALL {
             match self.relay.flush(stream) {
-                Some(Taken::All) => {
+                Some(WriteOutcome::Written) => {
                     self.reactor.resume_output(self.generation, stream);
                 }
-                Some(Taken::Gone) => self.close(stream),
-                Some(Taken::Held) | None => {}
+                Some(WriteOutcome::Discarded) => self.close(stream),
+                Some(WriteOutcome::Buffered) | None => {}
             }
         }
     }
@@ -457,8 +464,12 @@ impl Run<'_> {
     }
 
     fn draw(&mut self) {
-        if let Some(line) = self.live.line().and_then(|live| live.due(Instant::now())) {
-            self.relay.show_live_line(&line);
+        if let Some(line) = self
+            .live
+            .line()
+            .and_then(|live| live.line_if_due(Instant::now()))
+        {
+            self.relay.show_progress(&line);
         }
     }
 
@@ -474,14 +485,14 @@ impl Run<'_> {
                 (&mut self.live, self.stop.deadline),
             );
             match after {
-                After::Nothing => {}
-                After::Hold(stream) => {
+                FollowUp::Nothing => {}
+                FollowUp::Pause(stream) => {
                     self.reactor.pause_output(self.generation, stream);
                 }
-                After::Close(stream) => {
+                FollowUp::Close(stream) => {
                     self.reactor.close_output(self.generation, stream);
                 }
-                After::Closed(report) => closed = Some(report),
+                FollowUp::Closed(report) => closed = Some(report),
             }
         }
         closed
@@ -495,45 +506,45 @@ fn on_event(
     relay: &mut Relay,
     terminal: &mut Option<Terminal>,
     (live, limit): (&mut Waiting, Option<Instant>),
-) -> After {
+) -> FollowUp {
     match event {
-        Event::Output { stream, bytes, .. } => match relay.pass(stream, bytes) {
-            Taken::All => After::Nothing,
-            Taken::Held => After::Hold(stream),
-            Taken::Gone => After::Close(stream),
+        Event::Output { stream, bytes, .. } => match relay.forward(stream, bytes) {
+            WriteOutcome::Written => FollowUp::Nothing,
+            WriteOutcome::Buffered => FollowUp::Pause(stream),
+            WriteOutcome::Discarded => FollowUp::Close(stream),
         },
         Event::Exited { exit, .. } => {
             if let Some(terminal) = terminal {
                 terminal.leader_ended(exit.signal.is_some());
             }
-            After::Nothing
+            FollowUp::Nothing
         }
         Event::BackgroundWait { survivors, .. } => {
             // What is ended at once is told of when it has ended.
-            if args.work.background == BackgroundWay::Wait {
-                let begun = Live::begin(
+            if args.background.choice == BackgroundChoice::Wait {
+                let begun = Progress::begin(
                     Instant::now(),
                     survivors,
-                    args.work.background_wait.duration(),
+                    args.background.background_wait.duration(),
                     limit,
                 );
-                *live = match (args.said.quiet, relay.is_terminal() && !is_dumb()) {
+                *live = match (args.reporting.quiet, relay.is_terminal() && !is_dumb()) {
                     (true, _) => Waiting::Silently,
-                    (false, true) => Waiting::Live(begun),
+                    (false, true) => Waiting::Progress(begun),
                     (false, false) => {
-                        relay.say(&Line::warning(begun.once()).render(false));
+                        relay.print_message(&Message::warning(begun.announcement()).render(false));
                         Waiting::Silently
                     }
                 };
             }
-            After::Nothing
+            FollowUp::Nothing
         }
         Event::Settled { .. } => {
             *live = Waiting::No;
-            After::Nothing
+            FollowUp::Nothing
         }
-        Event::Closed { report, .. } => After::Closed(report),
-        _ => After::Nothing,
+        Event::Closed { report, .. } => FollowUp::Closed(report),
+        _ => FollowUp::Nothing,
     }
 }
 
@@ -542,55 +553,55 @@ fn finish(
     args: &RunArgs,
     projection: &Projection,
     mut relay: Relay,
-    done: Done,
+    done: FinishedRun,
     colors: bool,
 ) -> Ending {
-    let Done {
+    let FinishedRun {
         mut report,
         signals,
         terminal,
     } = done;
-    signals.let_go();
+    signals.restore_default_actions();
     report.id = Some(uuid::Uuid::new_v4().to_string());
-    let mut ending = status::of_report(&report);
-    let mut lines = summary::lines(&report);
-    let wanted = |line: &Line| match line.tone {
-        Tone::Failure => true,
-        Tone::Warning => !args.said.quiet,
-        Tone::Fine => !args.said.quiet && relay.is_terminal(),
+    let mut ending = exit_code::of_report(&report);
+    let mut lines = summary::messages(&report);
+    let wanted = |line: &Message| match line.severity {
+        Severity::Error => true,
+        Severity::Warning => !args.reporting.quiet,
+        Severity::Info => !args.reporting.quiet && relay.is_terminal(),
     };
     lines.retain(wanted);
-    if let Some(path) = &args.said.report
+    if let Some(path) = &args.reporting.report
         && let Err(e) = write_report(path, &report, &mut relay)
     {
-        lines.push(Line::failure(format!(
+        lines.push(Message::error(format!(
             "failed to write the report to {path:?}: {}",
-            said(&e)
+            error_text(&e)
         )));
-        ending = Ending::Status(status::OWN_FAILURE);
+        ending = Ending::Status(exit_code::OWN_FAILURE);
     }
-    if let Some(path) = &args.said.termination_log
-        && let Err(e) = termination::write(path, &report)
+    if let Some(path) = &args.reporting.termination_log
+        && let Err(e) = termination_log::write(path, &report)
     {
-        lines.push(Line::failure(format!(
+        lines.push(Message::error(format!(
             "failed to write the last words to {path:?}: {}",
-            said(&e)
+            error_text(&e)
         )));
-        ending = Ending::Status(status::OWN_FAILURE);
+        ending = Ending::Status(exit_code::OWN_FAILURE);
     }
-    relay.finish();
+    relay.flush_all();
     for (stream, e) in relay.failures().collect::<Vec<_>>() {
-        lines.push(Line::failure(format!(
+        lines.push(Message::error(format!(
             "failed to write to {stream}: {}",
-            said(&e)
+            error_text(&e)
         )));
-        ending = Ending::Status(status::OWN_FAILURE);
+        ending = Ending::Status(exit_code::OWN_FAILURE);
     }
     for mut line in lines {
         line.text = projection.text(&line.text);
-        relay.say(&line.render(colors));
+        relay.print_message(&line.render(colors));
     }
-    relay.finish();
+    relay.flush_all();
     if let (Ending::Signal(signal), Some(terminal)) = (ending, &terminal) {
         terminal.tell_own_group(signal);
     }
@@ -599,9 +610,9 @@ fn finish(
 
 fn write_report(path: &Path, report: &Report, relay: &mut Relay) -> io::Result<()> {
     let json = serde_json::to_string(report).map_err(io::Error::other)?;
-    if path.as_os_str() == report::STDOUT {
+    if path.as_os_str() == report_file::STDOUT {
         relay.line_on_stdout(&json)
     } else {
-        report::write(path, &json)
+        report_file::write(path, &json)
     }
 }

@@ -29,7 +29,7 @@ pub(crate) const WATCHED: usize = WANTED.len() + 1;
 
 /// One signal's self-pipe. One each, so that two signals that come together stay two.
 #[derive(Debug)]
-struct Watch {
+struct SignalPipe {
     signal: Signal,
     read: OwnedFd,
 }
@@ -37,7 +37,7 @@ struct Watch {
 /// The signals that are watched, and those that were ignored at the start.
 #[derive(Debug)]
 pub(crate) struct Signals {
-    watches: Vec<Watch>,
+    pipes: Vec<SignalPipe>,
     ignored: Vec<Signal>,
     /// The default action holds again.
     over: Arc<AtomicBool>,
@@ -52,7 +52,7 @@ impl Signals {
             .filter(|s| lastwords::host::is_ignored(*s))
             .collect();
         let mut signals = Signals {
-            watches: Vec::with_capacity(WATCHED),
+            pipes: Vec::with_capacity(WATCHED),
             ignored,
             over: Arc::new(AtomicBool::new(false)),
         };
@@ -80,7 +80,7 @@ impl Signals {
             signal_hook::flag::register_conditional_default(raw, Arc::clone(&self.over))?;
         }
         pipe::register(raw, write)?;
-        self.watches.push(Watch { signal, read });
+        self.pipes.push(SignalPipe { signal, read });
         Ok(())
     }
 
@@ -91,26 +91,26 @@ impl Signals {
 
     /// Descriptors that are readable when a signal has come.
     pub(crate) fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
-        self.watches
+        self.pipes
             .iter()
-            .map(|watch| PollFd::new(&watch.read, PollFlags::IN))
+            .map(|pipe| PollFd::new(&pipe.read, PollFlags::IN))
     }
 
     /// Takes one signal that has come, in the order of importance.
     pub(crate) fn next(&self) -> Option<Signal> {
         let mut byte = [0];
-        self.watches
+        self.pipes
             .iter()
-            .find(|watch| took_one(&watch.read, &mut byte))
-            .map(|watch| watch.signal)
+            .find(|pipe| read_one(&pipe.read, &mut byte))
+            .map(|pipe| pipe.signal)
     }
 
     /// Takes all of one kind; says whether there was one.
     pub(crate) fn take(&self, signal: Signal) -> bool {
         let mut byte = [0];
         let mut any = false;
-        for watch in self.watches.iter().filter(|watch| watch.signal == signal) {
-            while took_one(&watch.read, &mut byte) {
+        for pipe in self.pipes.iter().filter(|pipe| pipe.signal == signal) {
+            while read_one(&pipe.read, &mut byte) {
                 any = true;
             }
         }
@@ -121,12 +121,12 @@ impl Signals {
     /// program that only writes.
     ///
     /// Not so for the first process of a container, which no default action ends.
-    pub(crate) fn let_go(&self) {
+    pub(crate) fn restore_default_actions(&self) {
         self.over.store(std::process::id() != 1, Ordering::SeqCst);
     }
 }
 
-fn took_one(read: &OwnedFd, byte: &mut [u8; 1]) -> bool {
+fn read_one(read: &OwnedFd, byte: &mut [u8; 1]) -> bool {
     loop {
         match rustix::io::read(read, byte.as_mut_slice()) {
             Ok(n) => return n > 0,
@@ -138,7 +138,7 @@ fn took_one(read: &OwnedFd, byte: &mut [u8; 1]) -> bool {
 
 /// Ends lastwords by a signal; comes back only where that cannot be (the first process of a
 /// container). No core: it would be lastwords' own, and say nothing.
-pub(crate) fn die_by(signal: Signal) {
+pub(crate) fn terminate_by(signal: Signal) {
     // Refused at worst; a core file is then all that comes of it.
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     if std::process::id() != 1 {

@@ -3,7 +3,7 @@
 //!
 //! stdout and stderr may be blocking, and their file descriptions belong to whoever started us:
 //! setting O_NONBLOCK on them would change them for the shell and for everybody else. So each kind
-//! of file is written its own way.
+//! of file is written its own method.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode, OFlags};
@@ -11,9 +11,9 @@ use rustix::io::{Errno, IoSlice, ReadWriteFlags};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Bytes that fit into a pipe that poll(2) calls writable (PIPE_BUF, one slot of the pipe).
-const PIPE_PIECE: usize = 4096;
+const PIPE_CHUNK: usize = 4096;
 /// Bytes that a terminal takes when poll(2) calls it writable (WAKEUP_CHARS of the tty layer).
-const TERMINAL_PIECE: usize = 256;
+const TERMINAL_CHUNK: usize = 256;
 /// Major number of /dev/null, /dev/full and their like.
 const MEMORY_DEVICES: u32 = 1;
 /// Offset that makes pwritev2(2) use, and move, the file's own position, as on a pipe: -1.
@@ -21,9 +21,9 @@ const OWN_POSITION: u64 = u64::MAX;
 
 /// How a file is written.
 #[derive(Debug)]
-enum Way {
+enum Method {
     /// write(2): regular files, block devices, /dev/null. None of them has a reader to wait for.
-    Straight,
+    Direct,
     /// pwritev2(2) with RWF_NOWAIT: pipes and sockets, where the kernel has it (Linux 6.4 for
     /// pipes).
     NoWait,
@@ -31,18 +31,18 @@ enum Way {
     Reopened(OwnedFd),
     /// poll(2), then no more than certainly fits. Another writer may come between, which is as far
     /// as this goes.
-    Pieces(usize),
+    Chunked(usize),
 }
 
 /// What became of bytes that were to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub(crate) enum WriteOutcome {
     /// All are written.
-    All,
-    /// Some are held back here until [`Sink::flush`] can write them: poll for writability.
-    Held,
+    Written,
+    /// Some are buffer back here until [`Sink::flush`] can write them: poll for writability.
+    Buffered,
     /// They are thrown away: nobody will read them.
-    Gone,
+    Discarded,
 }
 
 /// Whether bytes can still be written.
@@ -58,11 +58,11 @@ enum State {
 #[derive(Debug)]
 pub(crate) struct Sink {
     fd: BorrowedFd<'static>,
-    way: Way,
+    method: Method,
     state: State,
     terminal: bool,
-    held: Vec<u8>,
-    /// How much of `held` is written already.
+    buffer: Vec<u8>,
+    /// How much of `buffer` is written already.
     written: usize,
     /// The last byte that was taken.
     last: Option<u8>,
@@ -73,28 +73,28 @@ impl Sink {
     pub(crate) fn new(fd: BorrowedFd<'static>) -> Sink {
         let terminal = rustix::termios::isatty(fd);
         let stat = rustix::fs::fstat(fd);
-        let way = match stat.map(|stat| {
+        let method = match stat.map(|stat| {
             (
                 FileType::from_raw_mode(stat.st_mode),
                 rustix::fs::major(stat.st_rdev),
             )
         }) {
             Ok((FileType::RegularFile | FileType::BlockDevice | FileType::Directory, _)) => {
-                Way::Straight
+                Method::Direct
             }
-            Ok((FileType::CharacterDevice, MEMORY_DEVICES)) => Way::Straight,
+            Ok((FileType::CharacterDevice, MEMORY_DEVICES)) => Method::Direct,
             Ok((FileType::CharacterDevice, _)) if terminal => {
-                reopen(fd).map_or(Way::Pieces(TERMINAL_PIECE), Way::Reopened)
+                reopen(fd).map_or(Method::Chunked(TERMINAL_CHUNK), Method::Reopened)
             }
-            Ok((FileType::Fifo | FileType::Socket, _)) => Way::NoWait,
-            Ok(_) | Err(_) => Way::Pieces(PIPE_PIECE),
+            Ok((FileType::Fifo | FileType::Socket, _)) => Method::NoWait,
+            Ok(_) | Err(_) => Method::Chunked(PIPE_CHUNK),
         };
         Sink {
             fd,
-            way,
+            method,
             state: State::Open,
             terminal,
-            held: Vec::new(),
+            buffer: Vec::new(),
             written: 0,
             last: None,
         }
@@ -106,8 +106,8 @@ impl Sink {
     }
 
     /// Does something wait for its reader?
-    pub(crate) fn is_held(&self) -> bool {
-        self.written < self.held.len()
+    pub(crate) fn is_buffering(&self) -> bool {
+        self.written < self.buffer.len()
     }
 
     /// Can bytes still be written, as far as is known?
@@ -134,82 +134,82 @@ impl Sink {
     }
 
     /// Writes what can be written at once and holds the rest back.
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> Taken {
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> WriteOutcome {
         if self.state != State::Open {
-            return Taken::Gone;
+            return WriteOutcome::Discarded;
         }
         if let Some(byte) = bytes.last() {
             self.last = Some(*byte);
         }
-        if self.is_held() {
-            self.held.extend_from_slice(bytes);
-            return Taken::Held;
+        if self.is_buffering() {
+            self.buffer.extend_from_slice(bytes);
+            return WriteOutcome::Buffered;
         }
-        let done = self.push(bytes);
+        let written_now = self.write_available(bytes);
         if self.state != State::Open {
-            return Taken::Gone;
+            return WriteOutcome::Discarded;
         }
-        if done == bytes.len() {
-            return Taken::All;
+        if written_now == bytes.len() {
+            return WriteOutcome::Written;
         }
-        self.held.extend_from_slice(&bytes[done..]);
-        Taken::Held
+        self.buffer.extend_from_slice(&bytes[written_now..]);
+        WriteOutcome::Buffered
     }
 
     /// The same for what leaves no trace on the line: a line that is cleared again.
-    pub(crate) fn write_aside(&mut self, bytes: &[u8]) -> Taken {
+    pub(crate) fn write_transient(&mut self, bytes: &[u8]) -> WriteOutcome {
         let last = self.last;
         let taken = self.write(bytes);
         self.last = last;
         taken
     }
 
-    /// Writes of what is held back what can be written now.
-    pub(crate) fn flush(&mut self) -> Taken {
-        let held = std::mem::take(&mut self.held);
-        self.written += self.push(&held[self.written..]);
-        self.held = held;
+    /// Writes of what is buffer back what can be written now.
+    pub(crate) fn flush(&mut self) -> WriteOutcome {
+        let buffer = std::mem::take(&mut self.buffer);
+        self.written += self.write_available(&buffer[self.written..]);
+        self.buffer = buffer;
         if self.state != State::Open {
-            self.give_up();
-            return Taken::Gone;
+            self.discard();
+            return WriteOutcome::Discarded;
         }
-        if self.is_held() {
-            return Taken::Held;
+        if self.is_buffering() {
+            return WriteOutcome::Buffered;
         }
-        self.held.clear();
+        self.buffer.clear();
         self.written = 0;
-        Taken::All
+        WriteOutcome::Written
     }
 
-    /// Throws away what is held back, and whatever comes.
-    pub(crate) fn give_up(&mut self) {
+    /// Throws away what is buffer back, and whatever comes.
+    pub(crate) fn discard(&mut self) {
         if self.state == State::Open {
             self.state = State::NoReader;
         }
-        self.held = Vec::new();
+        self.buffer = Vec::new();
         self.written = 0;
     }
 
     fn write_end(&self) -> BorrowedFd<'_> {
-        match &self.way {
-            Way::Reopened(own) => own.as_fd(),
-            Way::Straight | Way::NoWait | Way::Pieces(_) => self.fd,
+        match &self.method {
+            Method::Reopened(own) => own.as_fd(),
+            Method::Direct | Method::NoWait | Method::Chunked(_) => self.fd,
         }
     }
 
     /// Writes until all is written or nothing fits; says how much it was. An error ends up in
     /// `state`.
-    fn push(&mut self, bytes: &[u8]) -> usize {
-        let mut done = 0;
-        while done < bytes.len() {
-            match self.once(&bytes[done..]) {
+    fn write_available(&mut self, bytes: &[u8]) -> usize {
+        let mut written_now = 0;
+        while written_now < bytes.len() {
+            match self.write_once(&bytes[written_now..]) {
                 Ok(0) | Err(Errno::AGAIN) => break,
-                Ok(n) => done += n,
+                Ok(n) => written_now += n,
                 Err(Errno::INTR) => {}
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::SPIPE)
-                    if matches!(self.way, Way::NoWait) =>
+                    if matches!(self.method, Method::NoWait) =>
                 {
-                    self.way = Way::Pieces(PIPE_PIECE);
+                    self.method = Method::Chunked(PIPE_CHUNK);
                 }
                 Err(Errno::PIPE | Errno::CONNRESET) => {
                     self.state = State::NoReader;
@@ -225,21 +225,21 @@ impl Sink {
                 }
             }
         }
-        done
+        written_now
     }
 
     /// One system call that does not wait. `Ok(0)` and EAGAIN: nothing fits.
-    fn once(&self, bytes: &[u8]) -> Result<usize, Errno> {
-        match &self.way {
-            Way::Straight => rustix::io::write(self.fd, bytes),
-            Way::NoWait => rustix::io::pwritev2(
+    fn write_once(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        match &self.method {
+            Method::Direct => rustix::io::write(self.fd, bytes),
+            Method::NoWait => rustix::io::pwritev2(
                 self.fd,
                 &[IoSlice::new(bytes)],
                 OWN_POSITION,
                 ReadWriteFlags::NOWAIT,
             ),
-            Way::Reopened(own) => rustix::io::write(own, bytes),
-            Way::Pieces(size) => {
+            Method::Reopened(own) => rustix::io::write(own, bytes),
+            Method::Chunked(size) => {
                 let mut fds = [PollFd::from_borrowed_fd(self.fd, PollFlags::OUT)];
                 poll(
                     &mut fds,
@@ -274,7 +274,7 @@ mod tests {
     use std::io::Read;
     use std::os::unix::net::UnixStream;
 
-    const MUCH: usize = 300_000;
+    const MORE_THAN_A_PIPE: usize = 300_000;
 
     /// A sink for the test binary's life.
     fn sink(fd: impl Into<OwnedFd>) -> Sink {
@@ -283,7 +283,7 @@ mod tests {
     }
 
     fn pattern() -> Vec<u8> {
-        (0..MUCH)
+        (0..MORE_THAN_A_PIPE)
             .map(|n| u8::try_from(n % 251).expect("below 251"))
             .collect()
     }
@@ -291,8 +291,8 @@ mod tests {
     /// Writes more than fits with nobody reading, then reads it all in pieces.
     fn is_held_and_arrives(mut sink: Sink, mut reader: impl Read) {
         let all = pattern();
-        assert_eq!(sink.write(&all), Taken::Held);
-        assert!(sink.is_held());
+        assert_eq!(sink.write(&all), WriteOutcome::Buffered);
+        assert!(sink.is_buffering());
         let flags = rustix::fs::fcntl_getfl(sink.fd).expect("an open descriptor");
         assert!(
             !flags.contains(OFlags::NONBLOCK),
@@ -304,10 +304,10 @@ mod tests {
             let n = reader.read(&mut piece).expect("readable");
             got.extend_from_slice(&piece[..n]);
             let taken = sink.flush();
-            assert_eq!(taken == Taken::Held, sink.is_held());
+            assert_eq!(taken == WriteOutcome::Buffered, sink.is_buffering());
         }
-        assert!(got == all && !sink.is_held());
-        assert_eq!(sink.write(b"more"), Taken::All);
+        assert!(got == all && !sink.is_buffering());
+        assert_eq!(sink.write(b"more"), WriteOutcome::Written);
     }
 
     #[test]
@@ -320,7 +320,7 @@ mod tests {
     fn a_full_pipe_holds_back_where_the_kernel_cannot_say_nowait() {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
         let mut sink = sink(write);
-        sink.way = Way::Pieces(PIPE_PIECE);
+        sink.method = Method::Chunked(PIPE_CHUNK);
         is_held_and_arrives(sink, std::fs::File::from(read));
     }
 
@@ -335,7 +335,7 @@ mod tests {
         let mut path = std::env::temp_dir();
         path.push(format!("lastwords-sink-{}", uuid::Uuid::new_v4()));
         let mut sink = sink(std::fs::File::create_new(&path).expect("a new file"));
-        assert_eq!(sink.write(&pattern()), Taken::All);
+        assert_eq!(sink.write(&pattern()), WriteOutcome::Written);
         let there = std::fs::read(&path).expect("the file");
         std::fs::remove_file(&path).expect("ours");
         assert!(there == pattern());
@@ -345,11 +345,11 @@ mod tests {
     fn a_reader_that_is_gone_is_no_failure() {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
         let mut sink = sink(write);
-        assert_eq!(sink.write(&pattern()), Taken::Held);
+        assert_eq!(sink.write(&pattern()), WriteOutcome::Buffered);
         drop(read);
-        assert_eq!(sink.flush(), Taken::Gone);
-        assert_eq!(sink.write(b"x"), Taken::Gone);
-        assert!(!sink.is_held() && !sink.is_open() && sink.failure().is_none());
+        assert_eq!(sink.flush(), WriteOutcome::Discarded);
+        assert_eq!(sink.write(b"x"), WriteOutcome::Discarded);
+        assert!(!sink.is_buffering() && !sink.is_open() && sink.failure().is_none());
     }
 
     #[test]
@@ -360,7 +360,7 @@ mod tests {
                 .open("/dev/full")
                 .expect("the device"),
         );
-        assert_eq!(sink.write(b"x"), Taken::Gone);
+        assert_eq!(sink.write(b"x"), WriteOutcome::Discarded);
         assert_eq!(sink.failure(), Some(Errno::NOSPC));
     }
 
@@ -372,7 +372,7 @@ mod tests {
         sink.write(b"a\nb");
         assert!(sink.is_mid_line());
         sink.write(b"\n");
-        sink.write_aside(b"live");
+        sink.write_transient(b"live");
         assert!(!sink.is_mid_line());
     }
 }

@@ -1,62 +1,62 @@
 //! What lastwords says on stderr once the command is over.
 
-use super::duration::show;
+use super::units::format_duration;
 use lastwords::{
     DrainReport, EndedBy, Outcome, Report, Settled, SettledAs, StopReason, Stream, StreamEnd,
     Survivor, Verdict,
 };
 
 /// How many processes are named; the rest is counted.
-const NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 /// What the line begins with that names who stays.
 const STUCK: &str = "stuck: ";
 
 /// How grave a line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tone {
+pub(crate) enum Severity {
     /// Worth knowing on a terminal.
-    Fine,
+    Info,
     /// To be told anywhere.
     Warning,
     /// Something failed.
-    Failure,
+    Error,
 }
 
 /// One line, without the prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Line {
-    pub(crate) tone: Tone,
+pub(crate) struct Message {
+    pub(crate) severity: Severity,
     pub(crate) text: String,
 }
 
-impl Line {
-    fn fine(text: String) -> Line {
-        Line {
-            tone: Tone::Fine,
+impl Message {
+    fn info(text: String) -> Message {
+        Message {
+            severity: Severity::Info,
             text,
         }
     }
 
-    pub(crate) fn warning(text: String) -> Line {
-        Line {
-            tone: Tone::Warning,
+    pub(crate) fn warning(text: String) -> Message {
+        Message {
+            severity: Severity::Warning,
             text,
         }
     }
 
-    pub(crate) fn failure(text: String) -> Line {
-        Line {
-            tone: Tone::Failure,
+    pub(crate) fn error(text: String) -> Message {
+        Message {
+            severity: Severity::Error,
             text,
         }
     }
 
     /// With the prefix, and with its colour if colours are wanted.
     pub(crate) fn render(&self, colors: bool) -> String {
-        let color = match self.tone {
-            Tone::Fine => "2",
-            Tone::Warning => "33",
-            Tone::Failure => "31",
+        let color = match self.severity {
+            Severity::Info => "2",
+            Severity::Warning => "33",
+            Severity::Error => "31",
         };
         if colors {
             format!("\x1b[{color}mlastwords:\x1b[0m {}", self.text)
@@ -67,38 +67,38 @@ impl Line {
 }
 
 /// Everything there is to say of a run, the end first.
-pub(crate) fn lines(report: &Report) -> Vec<Line> {
+pub(crate) fn messages(report: &Report) -> Vec<Message> {
     if let Some(error) = &report.error {
-        return vec![Line::failure(format!("failed to {error}"))];
+        return vec![Message::error(format!("failed to {error}"))];
     }
-    let mut lines = vec![end(report)];
-    lines.extend(report.drain.as_ref().and_then(drain));
-    lines.extend(stuck(report));
+    let mut lines = vec![describe_exit(report)];
+    lines.extend(report.drain.as_ref().and_then(describe_drain));
+    lines.extend(describe_stuck(report));
     if let Some(work) = &report.background {
         // Who stays is named once, with the reason.
         let is_named =
             work.state == SettledAs::Stuck && lines.iter().any(|line| line.text.starts_with(STUCK));
-        lines.extend(background(report, work).filter(|_| !is_named));
-        lines.extend(held(report, work));
+        lines.extend(describe_background(report, work).filter(|_| !is_named));
+        lines.extend(describe_held_pipes(report, work));
     }
     lines
 }
 
 /// How the leader ended.
-fn end(report: &Report) -> Line {
-    let name = plain(report.command.first().map_or("the command", String::as_str));
+fn describe_exit(report: &Report) -> Message {
+    let name = escape_controls(report.command.first().map_or("the command", String::as_str));
     let how = match report
         .exit
         .map(|exit| (exit.code, exit.signal, exit.core_dumped))
     {
-        None => return Line::failure(format!("{name} has not ended")),
+        None => return Message::error(format!("{name} has not ended")),
         Some((Some(code), _, _)) => format!("exited with {code}"),
         Some((None, Some(signal), core)) => format!(
             "was ended by {signal}{}",
             if core { ", core dumped" } else { "" }
         ),
         Some((None, None, _)) => {
-            return Line::failure(format!(
+            return Message::error(format!(
                 "{name} has ended, and its status was collected by somebody else"
             ));
         }
@@ -106,7 +106,7 @@ fn end(report: &Report) -> Line {
     let after = report
         .timing
         .and_then(|timing| timing.ran)
-        .map(|ran| format!(" after {}", show(ran)))
+        .map(|ran| format!(" after {}", format_duration(ran)))
         .unwrap_or_default();
     let why = match report.outcome {
         Some(Outcome::Stopped) => " (stopped)",
@@ -121,20 +121,23 @@ fn end(report: &Report) -> Line {
     let text = format!("{name} {how}{after}{why}{hard}");
     // Whoever reads only what is said must learn why it has ended.
     if report.outcome == Some(Outcome::TimedOut) {
-        Line::warning(text)
+        Message::warning(text)
     } else {
-        Line::fine(text)
+        Message::info(text)
     }
 }
 
 /// A drain that a bound ended, and who was the reason.
-fn drain(drain: &DrainReport) -> Option<Line> {
+fn describe_drain(drain: &DrainReport) -> Option<Message> {
     let why = match (drain.verdict, drain.ended_by) {
         (Verdict::DrainTimedOut, Some(EndedBy::Idle)) => {
-            format!("nothing came for {}", bound(drain.policy.idle))
+            format!("nothing came for {}", format_bound(drain.policy.idle))
         }
         (Verdict::DrainTimedOut, Some(EndedBy::Limit)) => {
-            format!("still open {} after the exit", bound(drain.policy.limit))
+            format!(
+                "still open {} after the exit",
+                format_bound(drain.policy.limit)
+            )
         }
         (Verdict::DrainTimedOut, Some(EndedBy::Stop | EndedBy::Deadline)) => {
             "still open when everything was stopped".to_owned()
@@ -150,7 +153,7 @@ fn drain(drain: &DrainReport) -> Option<Line> {
     let holders: Vec<String> = drain
         .holders
         .iter()
-        .map(|holder| process(&holder.comm, holder.pid))
+        .map(|holder| process_name(&holder.comm, holder.pid))
         .collect();
     let looked = matches!(drain.ended_by, Some(EndedBy::Idle | EndedBy::Limit));
     let holders = match (holders.is_empty(), drain.holders_complete) {
@@ -159,40 +162,42 @@ fn drain(drain: &DrainReport) -> Option<Line> {
         (true, _) => String::new(),
         (false, complete) => format!(
             ": held by {}{}",
-            listed(holders),
+            join_limited(holders),
             if complete { "" } else { " and perhaps others" }
         ),
     };
-    Some(Line::warning(format!(
+    Some(Message::warning(format!(
         "timed out waiting for {streams} to drain ({why}){holders}"
     )))
 }
 
-fn bound(bound: lastwords::Bound) -> String {
-    bound.duration().map_or_else(|| "ever".to_owned(), show)
+fn format_bound(bound: lastwords::Bound) -> String {
+    bound
+        .duration()
+        .map_or_else(|| "ever".to_owned(), format_duration)
 }
 
 /// Who survived SIGKILL, or refused to be signalled.
-fn stuck(report: &Report) -> Option<Line> {
+fn describe_stuck(report: &Report) -> Option<Message> {
     let stop = report.stop.as_ref().filter(|stop| !stop.stuck.is_empty())?;
     let why = if stop.denied {
         "may not be signalled"
     } else {
         "did not end by SIGKILL"
     };
-    Some(Line::failure(format!(
+    Some(Message::error(format!(
         "{STUCK}{} {why}",
-        names(&stop.stuck)
+        process_list(&stop.stuck)
     )))
 }
 
 /// What became of background work.
-fn background(report: &Report, work: &Settled) -> Option<Line> {
-    let (who, waited) = (names(&work.processes), show(work.waited));
+fn describe_background(report: &Report, work: &Settled) -> Option<Message> {
+    let (who, waited) = (process_list(&work.processes), format_duration(work.waited));
     Some(match work.state {
         // Ended by a stop before anybody was listed: that is the stop's affair.
         SettledAs::Finished | SettledAs::Terminated if work.processes.is_empty() => return None,
-        SettledAs::Finished => Line::fine(format!(
+        SettledAs::Finished => Message::info(format!(
             "background work finished {waited} after the exit: {who}"
         )),
         // The stop came before the exit: nothing was left but by its own ladder, and these did not
@@ -200,7 +205,7 @@ fn background(report: &Report, work: &Settled) -> Option<Line> {
         SettledAs::Terminated
             if matches!(report.outcome, Some(Outcome::Stopped | Outcome::TimedOut)) =>
         {
-            Line::warning(format!("SIGKILL was needed for {who}"))
+            Message::warning(format!("SIGKILL was needed for {who}"))
         }
         SettledAs::Terminated => {
             let limit = report
@@ -208,20 +213,20 @@ fn background(report: &Report, work: &Settled) -> Option<Line> {
                 .as_ref()
                 .is_some_and(|stop| stop.reason == StopReason::Timeout);
             let why = if limit { " (time limit)" } else { "" };
-            Line::warning(format!(
+            Message::warning(format!(
                 "background work was terminated {waited} after the exit{why}: {who}"
             ))
         }
         SettledAs::Kept | SettledAs::Reported => {
-            Line::warning(format!("background work is left running: {who}"))
+            Message::warning(format!("background work is left running: {who}"))
         }
-        SettledAs::Stuck => Line::failure(format!("background work could not be ended: {who}")),
+        SettledAs::Stuck => Message::error(format!("background work could not be ended: {who}")),
         _ => return None,
     })
 }
 
 /// Work that is left with a pipe whose reader ends now.
-fn held(report: &Report, work: &Settled) -> Option<Line> {
+fn describe_held_pipes(report: &Report, work: &Settled) -> Option<Message> {
     // With nobody looking, it is known by the pipe that it holds.
     let unseen = work.state == SettledAs::Disabled
         && report
@@ -249,24 +254,29 @@ fn held(report: &Report, work: &Settled) -> Option<Line> {
         (false, false) => return None,
     };
     left.then(|| {
-        Line::warning(format!(
+        Message::warning(format!(
             "what it writes to {streams} from now on finds a closed pipe"
         ))
     })
 }
 
 /// `sleep (pid 7), cat (pid 8) and 3 more`.
-pub(crate) fn names(processes: &[Survivor]) -> String {
-    listed(processes.iter().map(|p| process(&p.comm, p.pid)).collect())
+pub(crate) fn process_list(processes: &[Survivor]) -> String {
+    join_limited(
+        processes
+            .iter()
+            .map(|p| process_name(&p.comm, p.pid))
+            .collect(),
+    )
 }
 
-fn process(comm: &str, pid: u32) -> String {
-    format!("{} (pid {pid})", plain(comm))
+fn process_name(comm: &str, pid: u32) -> String {
+    format!("{} (pid {pid})", escape_controls(comm))
 }
 
-fn listed(mut names: Vec<String>) -> String {
-    let more = names.len().saturating_sub(NAMED);
-    names.truncate(NAMED);
+fn join_limited(mut names: Vec<String>) -> String {
+    let more = names.len().saturating_sub(MAX_NAMED);
+    names.truncate(MAX_NAMED);
     match (names.is_empty(), more) {
         (true, _) => "nobody that could be named".to_owned(),
         (false, 0) => names.join(", "),
@@ -275,7 +285,7 @@ fn listed(mut names: Vec<String>) -> String {
 }
 
 /// Nothing that a terminal would act on.
-fn plain(text: &str) -> String {
+fn escape_controls(text: &str) -> String {
     text.chars()
         .map(|c| {
             if c.is_control() || is_format(c) {
@@ -301,7 +311,7 @@ mod tests {
     use std::time::Duration;
 
     /// What is said of a job that is stopped after a second.
-    fn said(script: &str) -> Vec<String> {
+    fn summary_of(script: &str) -> Vec<String> {
         let mut reactor = Reactor::simulated(SimOptions::default());
         let mut command = Command::new("job");
         command
@@ -313,7 +323,10 @@ mod tests {
         let mut said = Vec::new();
         while let Some(event) = reactor.wait_event(None).expect("a turn") {
             if let Event::Closed { report, .. } = event {
-                said = lines(&report).into_iter().map(|line| line.text).collect();
+                said = messages(&report)
+                    .into_iter()
+                    .map(|line| line.text)
+                    .collect();
             }
         }
         said
@@ -322,20 +335,20 @@ mod tests {
     #[test]
     fn who_stays_is_named_once_with_the_reason() {
         assert_eq!(
-            said("user 7; sleep forever"),
+            summary_of("user 7; sleep forever"),
             [
                 "job has not ended",
                 "stuck: job (pid 1000) may not be signalled"
             ]
         );
         assert_eq!(
-            said("unkillable"),
+            summary_of("unkillable"),
             [
                 "job has not ended",
                 "stuck: job (pid 1000) did not end by SIGKILL"
             ]
         );
-        let left = said(
+        let left = summary_of(
             "fork { name \"left\"; close stdout; close stderr; user 7; sleep forever }; exit 0",
         );
         assert_eq!(
@@ -347,14 +360,14 @@ mod tests {
 
     #[test]
     fn what_the_time_limit_ended_is_background_work_only_if_the_leader_was_gone_before() {
-        let deaf = said("fork { name \"deaf\"; ignore TERM; sleep forever }; sleep forever");
+        let deaf = summary_of("fork { name \"deaf\"; ignore TERM; sleep forever }; sleep forever");
         assert_eq!(
             deaf[1..],
             ["SIGKILL was needed for deaf (pid 1001)"],
             "{deaf:?}"
         );
         let left =
-            said("fork { name \"left\"; close stdout; close stderr; sleep forever }; exit 0");
+            summary_of("fork { name \"left\"; close stdout; close stderr; sleep forever }; exit 0");
         let [_, work] = left.as_slice() else {
             panic!("{left:?}")
         };

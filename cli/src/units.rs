@@ -14,17 +14,17 @@ const UNITS: [(&str, u64); 6] = [
 ];
 
 /// Reads `500ms`, `1.5s`, `1h30m`, `0` or `infinite`.
-pub(crate) fn bound(text: &str) -> Result<Bound, String> {
+pub(crate) fn parse_bound(text: &str) -> Result<Bound, String> {
     if text == "infinite" {
         Ok(Bound::Never)
     } else {
-        duration(text).map(Bound::After)
+        parse_duration(text).map(Bound::After)
     }
 }
 
 /// Reads a time limit: a duration above zero, or `infinite` for none.
-pub(crate) fn limit(text: &str) -> Result<Bound, String> {
-    let bound = bound(text)?;
+pub(crate) fn parse_limit(text: &str) -> Result<Bound, String> {
+    let bound = parse_bound(text)?;
     if bound.is_zero() {
         Err("a limit of 0 would end the command before it began".into())
     } else {
@@ -32,7 +32,7 @@ pub(crate) fn limit(text: &str) -> Result<Bound, String> {
     }
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+fn parse_duration(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }
@@ -51,7 +51,7 @@ fn duration(text: &str) -> Result<Duration, String> {
                 .len();
         let (unit, tail) = tail.split_at(letters);
         let place = units.iter().position(|(name, _)| *name == unit);
-        let (Some((whole, billionths)), Some(place)) = (decimal(number), place) else {
+        let (Some((whole, billionths)), Some(place)) = (parse_decimal(number), place) else {
             return Err("expected a duration such as 500ms, 1.5s, 1h30m, 0 or infinite".into());
         };
         let (scale, shorter) = (units[place].1, &units[place + 1..]);
@@ -72,7 +72,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// `12` or `1.5`, as a whole number and billionths; at most nine digits after the point.
-fn decimal(text: &str) -> Option<(u64, u64)> {
+fn parse_decimal(text: &str) -> Option<(u64, u64)> {
     let Some((whole, fraction)) = text.split_once('.') else {
         return Some((text.parse().ok()?, 0));
     };
@@ -82,7 +82,7 @@ fn decimal(text: &str) -> Option<(u64, u64)> {
 }
 
 /// Reads `65536`, `64KiB`, `2MiB` or `1GiB`.
-pub(crate) fn size(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
     let scale: u64 = match unit {
@@ -101,7 +101,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
 }
 
 /// A duration for a human: two units at most, `1h30m`, `2.5s`, `84us`.
-pub(crate) fn show(d: Duration) -> String {
+pub(crate) fn format_duration(d: Duration) -> String {
     let seconds = d.as_secs();
     match seconds {
         3600.. => pair(seconds / 3600, "h", seconds % 3600 / 60, "m"),
@@ -136,27 +136,27 @@ mod tests {
     #[test]
     fn durations_are_read_as_documented() {
         let ms = |n| Ok(Bound::After(Duration::from_millis(n)));
-        assert_eq!(bound("500ms"), ms(500));
-        assert_eq!(bound("1s"), ms(1000));
-        assert_eq!(bound("2m"), ms(120_000));
-        assert_eq!(bound("1h30m"), ms(5_400_000));
+        assert_eq!(parse_bound("500ms"), ms(500));
+        assert_eq!(parse_bound("1s"), ms(1000));
+        assert_eq!(parse_bound("2m"), ms(120_000));
+        assert_eq!(parse_bound("1h30m"), ms(5_400_000));
         assert_eq!(
-            bound("1d2h3m4s5ms6us"),
+            parse_bound("1d2h3m4s5ms6us"),
             Ok(Bound::After(Duration::from_micros(93_784_005_006)))
         );
-        assert_eq!(bound("0"), ms(0));
-        assert_eq!(bound("0s"), ms(0));
-        assert_eq!(bound("1.5s"), ms(1500));
-        assert_eq!(bound("1m0.25s"), ms(60_250));
+        assert_eq!(parse_bound("0"), ms(0));
+        assert_eq!(parse_bound("0s"), ms(0));
+        assert_eq!(parse_bound("1.5s"), ms(1500));
+        assert_eq!(parse_bound("1m0.25s"), ms(60_250));
         assert_eq!(
-            bound("1.8ms"),
+            parse_bound("1.8ms"),
             Ok(Bound::After(Duration::from_micros(1800)))
         );
         assert_eq!(
-            bound("0.000000001s"),
+            parse_bound("0.000000001s"),
             Ok(Bound::After(Duration::from_nanos(1)))
         );
-        assert_eq!(bound("infinite"), Ok(Bound::Never));
+        assert_eq!(parse_bound("infinite"), Ok(Bound::Never));
     }
 
     #[test]
@@ -182,16 +182,16 @@ mod tests {
             "inf",
             "1s\n",
         ] {
-            assert!(bound(text).is_err(), "{text:?} was taken");
+            assert!(parse_bound(text).is_err(), "{text:?} was taken");
         }
     }
 
     #[test]
     fn what_is_shown_can_be_said() {
         for micros in [0, 84, 1500, 2_000_000, 2_540_000, 60_000_000, 5_400_000_000] {
-            let shown = show(Duration::from_micros(micros));
+            let shown = format_duration(Duration::from_micros(micros));
             assert!(
-                bound(&shown).is_ok_and(|read| read.duration().map(show).as_ref() == Some(&shown)),
+                parse_bound(&shown).is_ok_and(|read| read.duration().map(format_duration).as_ref() == Some(&shown)),
                 "{shown}"
             );
         }
@@ -199,18 +199,18 @@ mod tests {
 
     #[test]
     fn a_limit_of_zero_is_refused() {
-        assert!(limit("0").is_err() && limit("0ms").is_err());
-        assert_eq!(limit("1s"), Ok(Bound::After(Duration::from_secs(1))));
-        assert_eq!(limit("infinite"), Ok(Bound::Never));
+        assert!(parse_limit("0").is_err() && parse_limit("0ms").is_err());
+        assert_eq!(parse_limit("1s"), Ok(Bound::After(Duration::from_secs(1))));
+        assert_eq!(parse_limit("infinite"), Ok(Bound::Never));
     }
 
     #[test]
     fn sizes_are_read_in_bytes_and_binary_units() {
-        assert_eq!(size("0"), Ok(0));
-        assert_eq!(size("123"), Ok(123));
-        assert_eq!(size("64KiB"), Ok(65_536));
-        assert_eq!(size("2MiB"), Ok(2 << 20));
-        assert_eq!(size("1GiB"), Ok(1 << 30));
+        assert_eq!(parse_size("0"), Ok(0));
+        assert_eq!(parse_size("123"), Ok(123));
+        assert_eq!(parse_size("64KiB"), Ok(65_536));
+        assert_eq!(parse_size("2MiB"), Ok(2 << 20));
+        assert_eq!(parse_size("1GiB"), Ok(1 << 30));
         for text in [
             "",
             "KiB",
@@ -221,7 +221,7 @@ mod tests {
             "99999999999999999999",
             "99999999999GiB",
         ] {
-            assert!(size(text).is_err(), "{text:?} was taken");
+            assert!(parse_size(text).is_err(), "{text:?} was taken");
         }
     }
 
@@ -236,7 +236,7 @@ mod tests {
             (60_000_000, "1m"),
             (5_400_000_000, "1h30m"),
         ] {
-            assert_eq!(show(Duration::from_micros(micros)), text);
+            assert_eq!(format_duration(Duration::from_micros(micros)), text);
         }
     }
 }

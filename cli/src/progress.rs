@@ -1,49 +1,49 @@
 //! The wait for background work, as one sees it on a terminal: what is waited for, how long, of how
 //! long.
 
-use super::duration::show;
-use super::summary::names;
+use super::summary::process_list;
+use super::units::format_duration;
 use lastwords::Survivor;
 use std::time::{Duration, Instant};
 
 /// How often the line is drawn.
-const EVERY: Duration = Duration::from_secs(1);
+const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A wait that is under way.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct Progress {
     what: String,
     since: Instant,
     of: Option<Duration>,
-    end: End,
+    end: EndedBy,
     next: Instant,
 }
 
 /// What ends a wait that nothing else ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum EndedBy {
     /// The bound of the wait.
     Wait,
     /// The time limit of the run.
     Limit,
 }
 
-impl Live {
+impl Progress {
     /// It has begun; `wait` bounds it, and so does the time limit of the run, at `limit`.
     pub(crate) fn begin(
         now: Instant,
         survivors: &[Survivor],
         wait: Option<Duration>,
         limit: Option<Instant>,
-    ) -> Live {
-        let left = limit.map(|limit| rounded(limit.saturating_duration_since(now)));
+    ) -> Progress {
+        let left = limit.map(|limit| round_for_display(limit.saturating_duration_since(now)));
         let (of, end) = match (wait, left) {
-            (Some(wait), Some(left)) if wait <= left => (Some(wait), End::Wait),
-            (_, Some(left)) => (Some(left), End::Limit),
-            (wait, None) => (wait, End::Wait),
+            (Some(wait), Some(left)) if wait <= left => (Some(wait), EndedBy::Wait),
+            (_, Some(left)) => (Some(left), EndedBy::Limit),
+            (wait, None) => (wait, EndedBy::Wait),
         };
-        Live {
-            what: names(survivors),
+        Progress {
+            what: process_list(survivors),
             since: now,
             of,
             end,
@@ -53,17 +53,17 @@ impl Live {
 
     fn reason(&self) -> &'static str {
         match self.end {
-            End::Wait => "",
-            End::Limit => " (time limit)",
+            EndedBy::Wait => "",
+            EndedBy::Limit => " (time limit)",
         }
     }
 
-    /// What is told of it once, where there is no line to draw again.
-    pub(crate) fn once(&self) -> String {
+    /// What is told of it announcement, where there is no line to draw again.
+    pub(crate) fn announcement(&self) -> String {
         match self.of {
             Some(of) => format!(
                 "waiting for background work, {} at most{}: {}",
-                show(of),
+                format_duration(of),
                 self.reason(),
                 self.what
             ),
@@ -72,24 +72,24 @@ impl Live {
     }
 
     /// When it is to be drawn again.
-    pub(crate) fn next(&self) -> Instant {
+    pub(crate) fn next_draw(&self) -> Instant {
         self.next
     }
 
     /// The line as it is now, if it is to be drawn again.
-    pub(crate) fn due(&mut self, now: Instant) -> Option<String> {
+    pub(crate) fn line_if_due(&mut self, now: Instant) -> Option<String> {
         if now < self.next {
             return None;
         }
-        self.next = now + EVERY;
+        self.next = now + REDRAW_INTERVAL;
         let waited = Duration::from_secs(now.saturating_duration_since(self.since).as_secs());
         let of = self
             .of
-            .map(|of| format!(" of {}{}", show(of), self.reason()))
+            .map(|of| format!(" of {}{}", format_duration(of), self.reason()))
             .unwrap_or_default();
         Some(format!(
             "lastwords: waiting for background work, {}{of}: {}",
-            show(waited),
+            format_duration(waited),
             self.what
         ))
     }
@@ -97,7 +97,7 @@ impl Live {
 
 /// To ten milliseconds below a second, to whole seconds from ten on, to tenths between: nobody
 /// reads more of what is left.
-fn rounded(left: Duration) -> Duration {
+fn round_for_display(left: Duration) -> Duration {
     let step = match left.as_secs() {
         0 => 10,
         1..10 => 100,
@@ -115,27 +115,32 @@ mod tests {
     fn the_line_says_what_how_long_and_of_how_long_once_a_second() {
         let begin = Instant::now();
         let survivors = [Survivor::new(7, "sleep".into(), 'S', Duration::ZERO)];
-        let mut live = Live::begin(begin, &survivors, Some(Duration::from_secs(1800)), None);
+        let mut live = Progress::begin(begin, &survivors, Some(Duration::from_secs(1800)), None);
         assert_eq!(
-            live.due(begin).as_deref(),
+            live.line_if_due(begin).as_deref(),
             Some("lastwords: waiting for background work, 0s of 30m: sleep (pid 7)")
         );
-        assert_eq!(live.due(begin + EVERY / 2), None);
+        assert_eq!(live.line_if_due(begin + REDRAW_INTERVAL / 2), None);
         assert_eq!(
-            live.due(begin + 65 * EVERY).as_deref(),
+            live.line_if_due(begin + 65 * REDRAW_INTERVAL).as_deref(),
             Some("lastwords: waiting for background work, 1m5s of 30m: sleep (pid 7)")
         );
-        assert_eq!(live.next(), begin + 66 * EVERY);
+        assert_eq!(live.next_draw(), begin + 66 * REDRAW_INTERVAL);
     }
 
     #[test]
     fn the_nearer_of_the_wait_and_the_time_limit_is_told() {
         let begin = Instant::now();
         let survivors = [Survivor::new(7, "sleep".into(), 'S', Duration::ZERO)];
-        let said = |wait: Option<u64>, limit: Option<u64>| {
+        let texts = |wait: Option<u64>, limit: Option<u64>| {
             let limit = limit.map(|ms| begin + Duration::from_millis(ms));
-            let mut live = Live::begin(begin, &survivors, wait.map(Duration::from_millis), limit);
-            (live.once(), live.due(begin).expect("it is due at once"))
+            let mut live =
+                Progress::begin(begin, &survivors, wait.map(Duration::from_millis), limit);
+            (
+                live.announcement(),
+                live.line_if_due(begin)
+                    .expect("it is line_if_due at announcement"),
+            )
         };
         let words = |of: &str, at_most: &str| {
             let who = "sleep (pid 7)";
@@ -145,21 +150,21 @@ mod tests {
             )
         };
         assert_eq!(
-            said(Some(60_000), Some(399)),
+            texts(Some(60_000), Some(399)),
             words(" of 400ms (time limit)", ", 400ms at most (time limit)")
         );
         assert_eq!(
-            said(Some(60_000), Some(29_970)),
+            texts(Some(60_000), Some(29_970)),
             words(" of 30s (time limit)", ", 30s at most (time limit)")
         );
         assert_eq!(
-            said(Some(300), Some(9000)),
+            texts(Some(300), Some(9000)),
             words(" of 300ms", ", 300ms at most")
         );
         assert_eq!(
-            said(None, Some(1_520)),
+            texts(None, Some(1_520)),
             words(" of 1.5s (time limit)", ", 1.5s at most (time limit)")
         );
-        assert_eq!(said(None, None), words("", ""));
+        assert_eq!(texts(None, None), words("", ""));
     }
 }

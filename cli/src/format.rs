@@ -4,7 +4,7 @@ use super::args::Color;
 use std::io;
 
 /// With the errno's name, where there is one.
-pub(crate) fn said(e: &io::Error) -> String {
+pub(crate) fn error_text(e: &io::Error) -> String {
     if e.raw_os_error().is_some() {
         lastwords::Errno::from(e).to_string()
     } else {

@@ -1,7 +1,7 @@
 //! The last words where Kubernetes reads them: a file that it has mounted, whose end becomes the
 //! container's termination message.
 
-use super::report;
+use super::report_file;
 use lastwords::Report;
 use rustix::fs::{Access, access};
 use std::fs::OpenOptions;
@@ -13,11 +13,11 @@ const MOST: usize = 4096;
 
 /// Whether they could be written, as far as that can be told before the run.
 pub(crate) fn check(path: &Path) -> io::Result<()> {
-    report::check(path)?;
+    report_file::check(path)?;
     match access(path, Access::WRITE_OK) {
         // It is made when it is written.
         Err(rustix::io::Errno::NOENT) => Ok(access(
-            report::directory(path),
+            report_file::directory(path),
             Access::WRITE_OK | Access::EXEC_OK,
         )?),
         there => Ok(there?),
