@@ -78,6 +78,13 @@ pub(crate) struct BoundArgs {
     pub(crate) timeout: Option<Bound>,
 }
 
+impl BoundArgs {
+    /// How long the run may take; none if it may take for ever.
+    pub(crate) fn time_limit(&self) -> Option<Duration> {
+        self.timeout.and_then(Bound::duration)
+    }
+}
+
 /// What becomes of work that outlives the command.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Background work")]

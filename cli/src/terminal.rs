@@ -41,7 +41,7 @@ enum Foreground {
 impl Terminal {
     /// Looks whether stdin is the controlling terminal. Blocks SIGTTOU then: the foreground is
     /// changed from the background.
-    pub(crate) fn look() -> Option<Terminal> {
+    pub(crate) fn detect() -> Option<Terminal> {
         tcgetpgrp(stdin()).ok()?;
         lastwords::host::block(Signal::TTOU).ok()?;
         Some(Terminal {
@@ -53,7 +53,7 @@ impl Terminal {
     }
 
     /// Is the command to have the foreground from the start?
-    pub(crate) fn is_to_be_given(&self) -> bool {
+    pub(crate) fn gives_foreground_at_start(&self) -> bool {
         let stdout = fstat(stdout()).map(|stat| FileType::from_raw_mode(stat.st_mode));
         self.is_ours() && !matches!(stdout, Ok(FileType::Fifo | FileType::Socket))
     }
@@ -65,7 +65,7 @@ impl Terminal {
 
     /// The command has a group of its own now; with `given` it was made the foreground before its
     /// program began.
-    pub(crate) fn has_started(&mut self, pid: u32, given: bool) {
+    pub(crate) fn command_started(&mut self, pid: u32, given: bool) {
         self.job = i32::try_from(pid).ok().and_then(Pid::from_raw);
         self.foreground = if given {
             Foreground::Given
