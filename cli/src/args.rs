@@ -1,4 +1,4 @@
-//! The command line: what can be said on it, and what is refused.
+//! The command line: options, their defaults, and what is refused.
 
 use super::units;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -27,7 +27,7 @@ pub(crate) enum Verb {
     Run(Box<RunArgs>),
 }
 
-/// The page that surprises people least: statuses and units.
+/// Help text for exit codes, durations and environment variables.
 const STATUSES: &str = "\
 Exit status: that of the command; 128+N if signal N ended it (INT and QUIT end lastwords the same way); 124 after \
 --timeout (unless the command had ended before with a status that is not 0: then that one); 123 if the command returned 0 \
@@ -57,20 +57,20 @@ pub(crate) struct RunArgs {
     pub(crate) command: Vec<OsString>,
 }
 
-/// How long things may take.
+/// Time limits and how a stop goes.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Bounds")]
 pub(crate) struct BoundArgs {
-    /// After the exit, stop reading when no byte has come for so long
+    /// After the exit, stop reading when no byte has come for this long
     #[arg(long, value_name = "DUR", default_value = "2s", value_parser = units::parse_bound)]
     pub(crate) drain_idle: Bound,
-    /// After the exit, stop reading after so long, whatever arrives
+    /// After the exit, stop reading after this long, even if bytes still come
     #[arg(long, value_name = "DUR", default_value = "5s", value_parser = units::parse_bound)]
     pub(crate) drain_limit: Bound,
     /// The first signal of a stop
     #[arg(long, value_name = "SIG", default_value = "TERM", value_parser = signal)]
     pub(crate) stop_signal: Signal,
-    /// From that signal to SIGKILL
+    /// Time from that signal to SIGKILL
     #[arg(long, value_name = "DUR", default_value = "2s", value_parser = units::parse_bound)]
     pub(crate) stop_grace: Bound,
     /// Stop the run, and what it left, after this long (not 0)
@@ -79,13 +79,13 @@ pub(crate) struct BoundArgs {
 }
 
 impl BoundArgs {
-    /// How long the run may take; none if it may take for ever.
+    /// How long the run may take, or `None` without a limit.
     pub(crate) fn time_limit(&self) -> Option<Duration> {
         self.timeout.and_then(Bound::duration)
     }
 }
 
-/// What becomes of work that outlives the command.
+/// What happens to processes that outlive the command.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Background work")]
 pub(crate) struct BackgroundArgs {
@@ -93,30 +93,30 @@ pub(crate) struct BackgroundArgs {
     /// look for any
     #[arg(long = "background", value_name = "WAY", default_value = "wait")]
     pub(crate) choice: BackgroundChoice,
-    /// What is still alive so long after the exit is background work, and no longer ordinary
-    /// teardown
+    /// Processes still alive this long after the exit are background work
     #[arg(long, value_name = "DUR", default_value = "2s", value_parser = units::parse_bound)]
     pub(crate) background_grace: Bound,
-    /// How long it is waited for
+    /// How long to wait for background work
     #[arg(long, value_name = "DUR", default_value = "30m", value_parser = units::parse_bound)]
     pub(crate) background_wait: Bound,
-    /// From TERM to SIGKILL for what outlives the wait
+    /// Time from TERM to SIGKILL for work that outlives the wait
     #[arg(long, value_name = "DUR", default_value = "5s", value_parser = units::parse_bound)]
     pub(crate) terminate_grace: Bound,
-    /// Leave what outlives the wait running (not with --background terminate)
+    /// Leave work that outlives the wait running (not with --background terminate)
     #[arg(long)]
     pub(crate) keep_orphans: bool,
-    /// What sees processes that have left the process group: group (nothing does), cookie, cgroup,
+    /// How processes that leave the process group are found: group (they are not), cookie, cgroup,
     /// or cgroup=DIR [default: group; with --init cookie]
     #[arg(long, value_name = "BY", value_parser = OsStringValueParser::new().try_map(containment))]
     pub(crate) contain: Option<Containment>,
-    /// For a container's first process: reap whatever it inherits, and count it as background work
+    /// For a container's first process: reap inherited processes, and count those that descend from
+    /// the command as background work
     #[arg(long)]
     pub(crate) init: bool,
 }
 
 impl BackgroundArgs {
-    /// What contains the command.
+    /// How the command is contained.
     pub(crate) fn containment(&self) -> Containment {
         match &self.contain {
             Some(containment) => containment.clone(),
@@ -125,7 +125,7 @@ impl BackgroundArgs {
         }
     }
 
-    /// The policy that the options come to; or why they contradict each other.
+    /// The policy that the options describe, or an error if they contradict each other.
     pub(crate) fn policy(&self) -> Result<BackgroundPolicy, String> {
         let time = |bound: Bound| bound.duration().unwrap_or(Duration::MAX);
         let policy = BackgroundPolicy::default()
@@ -145,20 +145,20 @@ impl BackgroundArgs {
     }
 }
 
-/// What the command is started with.
+/// The command's environment, descriptors and working directory.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "The command's surroundings")]
 pub(crate) struct ChildArgs {
-    /// stdout and stderr in one pipe, their order kept
+    /// Use one pipe for stdout and stderr, which keeps their order
     #[arg(long)]
     pub(crate) merge: bool,
-    /// Where stdin comes from
+    /// Where the command's stdin comes from
     #[arg(long, value_name = "FROM", default_value = "inherit")]
     pub(crate) stdin: StdinChoice,
     /// Working directory of the command
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<PathBuf>,
-    /// Set a variable; PATH decides where the command is looked for
+    /// Set a variable; --env PATH= decides where the command is looked for
     #[arg(long, value_name = "K=V", value_parser = OsStringValueParser::new().try_map(variable))]
     pub(crate) env: Vec<(OsString, OsString)>,
     /// Remove a variable (before --env sets any)
@@ -169,40 +169,40 @@ pub(crate) struct ChildArgs {
     pub(crate) close_fds: bool,
 }
 
-/// What is kept and told.
+/// What is kept and reported.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "What is told")]
 pub(crate) struct ReportingArgs {
-    /// Write the report as one JSON object; - is a line of its own on stdout
+    /// Write the report as one JSON object; - writes it as a line on stdout
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
-    /// Lines of stderr in the report, the last ones
+    /// How many of the last lines of stderr the report contains
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub(crate) tail_lines: usize,
-    /// Bytes of each stream that are kept for the report, the last ones
+    /// How many of the last bytes of each stream are kept for the report
     #[arg(long, value_name = "N", default_value = "2MiB", value_parser = units::parse_size)]
     pub(crate) tail_bytes: u64,
-    /// Write the last words, 4096 bytes of them at most, where Kubernetes reads them
+    /// Write the last words (at most 4096 bytes) to the file that Kubernetes reads
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "/dev/termination-log")]
     pub(crate) termination_log: Option<PathBuf>,
-    /// Redact the value of this variable in all that lastwords says (what is passed through stays
-    /// as it is); repeatable
+    /// Redact the value of this variable in everything that lastwords writes itself; output of the
+    /// command is never changed (repeatable)
     #[arg(long, value_name = "NAME")]
     pub(crate) secret: Vec<OsString>,
     /// Redact nothing; the report says so (not with --secret)
     #[arg(long, conflicts_with = "secret")]
     pub(crate) no_redact: bool,
-    /// No summary, and nothing about the drain or background work; failures are still told
+    /// Print no summary and nothing about the drain or background work; failures are still printed
     #[arg(long)]
     pub(crate) quiet: bool,
-    /// Colours in the summary
+    /// When the summary has colours
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) color: Color,
 }
 
 impl ReportingArgs {
-    /// How safe text is made; or which secret cannot be kept, never what it is. `lookup` gives the
-    /// values of a variable.
+    /// Builds the projection that makes text safe to show. The error names the secret that cannot
+    /// be registered, never its value. `lookup` returns the values of a variable.
     pub(crate) fn projection(
         &self,
         lookup: impl Fn(&OsStr) -> Vec<OsString>,
@@ -212,7 +212,7 @@ impl ReportingArgs {
         for (place, name) in self.secret.iter().enumerate() {
             let values = lookup(name);
             if values.is_empty() {
-                // Not shown: it may be the secret itself.
+                // The name is not shown: somebody may have passed the secret itself.
                 let (place, all) = (place + 1, self.secret.len());
                 return Err(format!(
                     "--secret ({place} of {all}): no such variable is set (it takes a name, not the value)"
@@ -228,14 +228,14 @@ impl ReportingArgs {
     }
 }
 
-/// Which of the kernel's ways are used.
+/// Which kernel interfaces are used.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Kernel interfaces")]
 pub(crate) struct KernelArgs {
     /// The poll set
     #[arg(long, value_name = "WAY", default_value = "auto")]
     pub(crate) backend: BackendArg,
-    /// How the exit is learnt
+    /// How the exit of the command is noticed
     #[arg(long, value_name = "WAY", default_value = "auto")]
     pub(crate) exit_source: ExitSourceArg,
 }

@@ -1,29 +1,29 @@
-//! How lastwords itself ends.
+//! The exit code of lastwords (SPEC 8).
 
 use lastwords::{Outcome, Report, SettledAs, Signal, SpawnError, Step, StopReason, Verdict};
 
-/// Background work was waited for, and did not finish.
+/// The command returned 0, but its background work was waited for and did not finish.
 const UNFINISHED_WORK: u8 = 123;
-/// The run limit.
+/// `--timeout` stopped the command.
 const TIMED_OUT: u8 = 124;
 /// lastwords itself failed.
 pub(crate) const OWN_FAILURE: u8 = 125;
-/// The command can't be executed.
+/// The command cannot be executed, as env(1) and shells report it.
 const NOT_EXECUTABLE: u8 = 126;
-/// The command isn't found.
+/// The command was not found, as env(1) and shells report it.
 const NOT_FOUND: u8 = 127;
 
-/// The end of lastwords.
+/// How lastwords ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// With this exit status.
+    /// It exits with this code.
     Status(u8),
-    /// By the signal that ended the leader, so that a shell's loop ends with it. Where that cannot
-    /// be, with 128+N.
+    /// It dies by the signal that ended the leader, so that a shell ends its loop. Process 1 cannot
+    /// die by a signal and exits with 128+N.
     Signal(Signal),
 }
 
-/// From a final report.
+/// How lastwords ends after this final report.
 pub(crate) fn of_report(report: &Report) -> Ending {
     if let Some(error) = &report.error {
         return Ending::Status(of_failed_spawn(error));
@@ -33,7 +33,7 @@ pub(crate) fn of_report(report: &Report) -> Ending {
     }
     let code = report.exit.and_then(|exit| exit.code);
     let signal = report.exit.and_then(|exit| exit.signal);
-    // A run limit that came after the leader's own end changes a success only.
+    // A time limit that passed after the leader's exit changes only a success.
     let limit_passed = report
         .stop
         .as_ref()
@@ -53,12 +53,12 @@ pub(crate) fn of_report(report: &Report) -> Ending {
     }
 }
 
-/// 128+N.
+/// The exit code that stands for a signal: 128+N.
 pub(crate) fn for_signal(signal: Signal) -> u8 {
     u8::try_from(128 + signal.as_raw()).unwrap_or(OWN_FAILURE)
 }
 
-/// From the error of a spawn: what env(1) and the shells say.
+/// The exit code for a failed spawn, as env(1) and shells choose it.
 fn of_failed_spawn(error: &SpawnError) -> u8 {
     if error.is_not_found() {
         return NOT_FOUND;
@@ -70,7 +70,7 @@ fn of_failed_spawn(error: &SpawnError) -> u8 {
     }
 }
 
-/// Something outlived SIGKILL, or refused it.
+/// Whether a process survived SIGKILL or could not be signalled.
 fn is_stuck(report: &Report) -> bool {
     report.state() == Some(Verdict::Unfinished)
         || report
@@ -83,7 +83,7 @@ fn is_stuck(report: &Report) -> bool {
             .is_some_and(|work| work.state == SettledAs::Stuck)
 }
 
-/// It was waited for or ended, and did not come to its own end.
+/// Whether background work was terminated, or kept after the wait.
 fn work_did_not_finish(report: &Report) -> bool {
     report
         .background

@@ -1,9 +1,9 @@
-//! How things are shown: errors in words, and whether colours are wanted.
+//! Text of errors, and whether colours are used.
 
 use super::args::Color;
 use std::io;
 
-/// With the errno's name, where there is one.
+/// The text of an error, with the symbolic name of its errno where it has one.
 pub(crate) fn error_text(e: &io::Error) -> String {
     if e.raw_os_error().is_some() {
         lastwords::Errno::from(e).to_string()
@@ -24,7 +24,7 @@ pub(crate) fn wants_colors(color: Color, terminal: bool) -> bool {
     }
 }
 
-/// A terminal that knows no control sequences.
+/// Whether the terminal supports no control sequences (`TERM` is unset, empty or `dumb`).
 pub(crate) fn is_dumb() -> bool {
     std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb")
 }

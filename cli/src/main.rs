@@ -1,4 +1,4 @@
-//! The command `lastwords`: arguments in, public API, text out.
+//! The command `lastwords`. It parses the arguments and uses the library's public API alone.
 
 mod args;
 mod exit_code;
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => {
-            // A stderr that takes nothing leaves the status to say it.
+            // If stderr cannot be written either, the exit code still reports the failure.
             let _ = e.print();
             return ExitCode::from(if e.use_stderr() {
                 exit_code::OWN_FAILURE
@@ -49,8 +49,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The library's own log, if `LASTWORDS_LOG` names a level. Off otherwise: what is to be said, the
-/// command says itself.
+/// Writes the library's log to stderr if `LASTWORDS_LOG` names a level. It is off by default,
+/// because the command prints its own messages.
 fn log_to_stderr() -> Result<(), String> {
     let Some(level) = std::env::var_os("LASTWORDS_LOG").filter(|level| !level.is_empty()) else {
         return Ok(());

@@ -1,15 +1,14 @@
-//! The wait for background work, as one sees it on a terminal: what is waited for, how long, of how
-//! long.
+//! The progress line of a wait for background work: what is waited for, how long, and the limit.
 
 use super::summary::process_list;
 use super::units::format_duration;
 use lastwords::Survivor;
 use std::time::{Duration, Instant};
 
-/// How often the line is drawn.
+/// How often the line is redrawn.
 const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A wait that is under way.
+/// A wait for background work that has begun.
 #[derive(Debug)]
 pub(crate) struct Progress {
     what: String,
@@ -19,17 +18,18 @@ pub(crate) struct Progress {
     next: Instant,
 }
 
-/// What ends a wait that nothing else ends.
+/// Which limit ends the wait if the work does not finish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EndedBy {
-    /// The bound of the wait.
+    /// `--background-wait`.
     Wait,
-    /// The time limit of the run.
+    /// `--timeout`.
     Limit,
 }
 
 impl Progress {
-    /// It has begun; `wait` bounds it, and so does the time limit of the run, at `limit`.
+    /// Begins a wait that ends after `wait`, or at `limit` if the time limit of the run comes
+    /// first.
     pub(crate) fn begin(
         now: Instant,
         survivors: &[Survivor],
@@ -58,7 +58,7 @@ impl Progress {
         }
     }
 
-    /// What is told of it announcement, where there is no line to draw again.
+    /// The message for a stderr that is no terminal, where a line cannot be redrawn.
     pub(crate) fn announcement(&self) -> String {
         match self.of {
             Some(of) => format!(
@@ -71,12 +71,12 @@ impl Progress {
         }
     }
 
-    /// When it is to be drawn again.
+    /// When the line has to be redrawn next.
     pub(crate) fn next_draw(&self) -> Instant {
         self.next
     }
 
-    /// The line as it is now, if it is to be drawn again.
+    /// The current text of the line, if it has to be redrawn now.
     pub(crate) fn line_if_due(&mut self, now: Instant) -> Option<String> {
         if now < self.next {
             return None;
@@ -95,8 +95,8 @@ impl Progress {
     }
 }
 
-/// To ten milliseconds below a second, to whole seconds from ten on, to tenths between: nobody
-/// reads more of what is left.
+/// Rounds the remaining time for display: to 10 ms below one second, to 100 ms below ten seconds,
+/// else to whole seconds.
 fn round_for_display(left: Duration) -> Duration {
     let step = match left.as_secs() {
         0 => 10,

@@ -1,26 +1,26 @@
-//! What goes to our own stdout and stderr: the command's bytes, unchanged and at once, and between
-//! its lines our own.
+//! Writes to lastwords' own stdout and stderr: the command's output unchanged and at once, and
+//! messages of lastwords between its lines.
 
 use super::sink::{Sink, WriteOutcome};
 use lastwords::Stream;
 use rustix::event::{PollFd, poll};
 use std::io;
 
-/// Clears the line that the cursor is on.
+/// Clears the terminal line with the cursor.
 const CLEAR_LINE: &[u8] = b"\r\x1b[K";
 
-/// Both outputs.
+/// The two outputs of lastwords.
 #[derive(Debug)]
 pub(crate) struct Relay {
     sinks: [Sink; 2],
-    /// Which of them was written last.
+    /// The stream that was written last.
     last_written: Stream,
-    /// A line of ours stands on the terminal, to be cleared before anything else is written.
+    /// Whether a progress line is shown. It is cleared before anything else is written.
     progress_line: bool,
 }
 
 impl Relay {
-    /// Looks at our own stdout and stderr.
+    /// Examines stdout and stderr of lastwords.
     pub(crate) fn new() -> Relay {
         let sinks = [
             Sink::new(rustix::stdio::stdout()),
@@ -47,12 +47,12 @@ impl Relay {
         }
     }
 
-    /// Is our own stderr a terminal?
+    /// Whether stderr is a terminal.
     pub(crate) fn is_terminal(&self) -> bool {
         self.sink(Stream::Stderr).is_terminal()
     }
 
-    /// Passes on what the command has written.
+    /// Forwards output of the command.
     pub(crate) fn forward(&mut self, stream: Stream, bytes: &[u8]) -> WriteOutcome {
         if self.sink(stream).is_terminal() {
             self.clear_progress_line();
@@ -61,14 +61,14 @@ impl Relay {
         self.sink_mut(stream).write(bytes)
     }
 
-    /// Writes what is held back of one stream, as far as its reader takes it now; `None` if nothing
-    /// is held back.
+    /// Flushes buffered output of one stream without blocking. Returns `None` if nothing is
+    /// buffered.
     pub(crate) fn flush(&mut self, stream: Stream) -> Option<WriteOutcome> {
         let sink = self.sink_mut(stream);
         sink.is_buffering().then(|| sink.flush())
     }
 
-    /// Descriptors that are to be polled for writability.
+    /// Descriptors to poll for writability: those with buffered output.
     pub(crate) fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
         self.sinks
             .iter()
@@ -76,8 +76,8 @@ impl Relay {
             .map(Sink::as_poll_fd)
     }
 
-    /// Waits until everything is written or nobody reads it any more. Signals may end lastwords
-    /// meanwhile.
+    /// Blocks until all buffered output is written or its reader is gone. Signals with their
+    /// default action may end lastwords meanwhile.
     pub(crate) fn flush_all(&mut self) {
         self.clear_progress_line();
         loop {
@@ -88,12 +88,12 @@ impl Relay {
             if fds.is_empty() {
                 return;
             }
-            // EINTR is all that can come.
+            // The only possible error is EINTR.
             let _ = poll(&mut fds, None);
         }
     }
 
-    /// What is held back now will not be written: somebody who insists wants lastwords to end.
+    /// Discards all buffered output. Returns the streams that had some.
     pub(crate) fn discard_buffered(&mut self) -> impl Iterator<Item = Stream> + use<> {
         let discarded = Stream::ALL.map(|stream| {
             let sink = self.sink_mut(stream);
@@ -102,8 +102,7 @@ impl Relay {
         discarded.into_iter().flatten()
     }
 
-    /// Says something of our own on stderr: whole lines, never in the middle of one of the
-    /// command's.
+    /// Prints a message of lastwords on stderr, on lines of its own.
     pub(crate) fn print_message(&mut self, text: &str) {
         self.clear_progress_line();
         let one_screen = self.sinks.iter().all(Sink::is_terminal);
@@ -118,13 +117,13 @@ impl Relay {
             ""
         };
         self.last_written = Stream::Stderr;
-        // Held back or gone: nothing more can be done about it here.
+        // A message that cannot be written now is buffered or discarded like any output.
         let _ = self
             .sink_mut(Stream::Stderr)
             .write(format!("{begin}{text}\n").as_bytes());
     }
 
-    /// Writes one line of its own on stdout, and waits until it is written.
+    /// Writes one line on stdout, on a line of its own, and blocks until it is written.
     pub(crate) fn line_on_stdout(&mut self, text: &str) -> io::Result<()> {
         self.flush_all();
         let sink = self.sink_mut(Stream::Stdout);
@@ -139,8 +138,8 @@ impl Relay {
         }
     }
 
-    /// Shows a line on the terminal that the next output replaces. Not in the middle of one of the
-    /// command's.
+    /// Shows a line on the terminal that the next output replaces. Nothing is shown in the middle
+    /// of a line of the command.
     pub(crate) fn show_progress(&mut self, text: &str) {
         let busy = self.sinks.iter().any(|sink| {
             sink.is_buffering() || (sink.is_terminal() && sink.is_mid_line() && !self.progress_line)
@@ -153,8 +152,7 @@ impl Relay {
         let columns = if columns == 0 { 80 } else { columns };
         let cut: String = text.chars().take(columns.max(20) - 1).collect();
         self.clear_progress_line();
-        // The newline that it does not have is not missed: the line is cleared before anything else
-        // comes.
+        // The line needs no newline, because it is cleared before anything else is written.
         let _ = self
             .sink_mut(Stream::Stderr)
             .write_transient(cut.as_bytes());
@@ -167,7 +165,7 @@ impl Relay {
         }
     }
 
-    /// An output that could not be written, though somebody might have read it: which, and why.
+    /// Streams that could not be written for another reason than a closed reader, with the error.
     pub(crate) fn failures(&self) -> impl Iterator<Item = (Stream, io::Error)> {
         Stream::ALL
             .into_iter()

@@ -1,4 +1,4 @@
-//! Writing the report to its file.
+//! Writes the report to its file.
 
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
@@ -6,11 +6,11 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The name that means stdout.
+/// The file name that stands for stdout.
 pub(crate) const STDOUT: &str = "-";
 
-/// Writes it: beside and renamed over nothing or a plain file, so that nobody ever reads half of
-/// it; in place over anything else (a pipe, a device, a link).
+/// Writes the report. A plain file, or a new one, is written beside and renamed, so that no reader
+/// sees half of it. Anything else (a pipe, a device, a symbolic link) is written in place.
 pub(crate) fn write(path: &Path, json: &str) -> io::Result<()> {
     let text = format!("{json}\n");
     match fs::symlink_metadata(path) {
@@ -21,8 +21,7 @@ pub(crate) fn write(path: &Path, json: &str) -> io::Result<()> {
     }
 }
 
-/// Whether it could be written, as far as that can be told before the run: a long run should not
-/// end with a report that has no place.
+/// Checks before the run, as far as possible, that the report can be written.
 pub(crate) fn check(path: &Path) -> io::Result<()> {
     if fs::metadata(path).is_ok_and(|there| there.is_dir()) {
         return Err(Errno::ISDIR.into());
@@ -34,7 +33,7 @@ pub(crate) fn check(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Where a file of this name is.
+/// The directory that contains the file.
 pub(crate) fn directory(path: &Path) -> &Path {
     path.parent()
         .filter(|parent| !parent.as_os_str().is_empty())
@@ -44,7 +43,7 @@ pub(crate) fn directory(path: &Path) -> &Path {
 fn replace(path: &Path, permissions: Option<fs::Permissions>, text: &str) -> io::Result<()> {
     let there = permissions.is_some();
     match beside(path, permissions, text) {
-        // The directory takes no file, or the file is a mount of its own: what is there can still
+        // The directory refuses new files, or the file is a mount point. The file itself can still
         // be written.
         Err(e) if there && is_about_the_place(&e) => in_place(path, text),
         done => done,
@@ -72,7 +71,7 @@ fn beside(path: &Path, permissions: Option<fs::Permissions>, text: &str) -> io::
         .open(&draft)?;
     let done = fill(file, permissions, text).and_then(|()| fs::rename(&draft, path));
     if done.is_err() {
-        // The first error is the one that matters.
+        // The first error is the one to report.
         let _ = fs::remove_file(&draft);
     }
     done
@@ -85,13 +84,13 @@ fn fill(mut file: File, permissions: Option<fs::Permissions>, text: &str) -> io:
     file.write_all(text.as_bytes())
 }
 
-/// A name in the same directory that nobody else has.
+/// A unique file name in the same directory.
 fn draft_name(path: &Path) -> io::Result<PathBuf> {
     let name = path
         .file_name()
         .ok_or_else(|| io::Error::from(io::ErrorKind::IsADirectory))?;
     let mut draft = std::ffi::OsString::from(".");
-    // File names end at 255 bytes; the whole of a long one is not needed.
+    // The maximum of a file name is 255 bytes, so a long name is shortened.
     let short: String = name.to_string_lossy().chars().take(40).collect();
     draft.push(format!("{short}.{}", uuid::Uuid::new_v4().simple()));
     Ok(path.with_file_name(draft))
@@ -99,7 +98,7 @@ fn draft_name(path: &Path) -> io::Result<PathBuf> {
 
 fn in_place(path: &Path, text: &str) -> io::Result<()> {
     let flags = i32::try_from(rustix::fs::OFlags::NOCTTY.bits()).unwrap_or(0);
-    // A link that leads to nothing yet is made something, as a shell's redirection does.
+    // O_CREAT creates the target of a dangling symbolic link, as a shell's redirection does.
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)

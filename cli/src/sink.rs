@@ -1,60 +1,59 @@
-//! One of our own two outputs, written without ever waiting for its reader and without changing
-//! what others share.
+//! Writes to stdout or stderr of lastwords without blocking and without changing the descriptor.
 //!
-//! stdout and stderr may be blocking, and their file descriptions belong to whoever started us:
-//! setting O_NONBLOCK on them would change them for the shell and for everybody else. So each kind
-//! of file is written its own method.
+//! stdout and stderr may be blocking, and their file descriptions are shared with the process that
+//! started lastwords. Setting O_NONBLOCK would change them for everybody, so each kind of file
+//! needs a method of its own.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::{Errno, IoSlice, ReadWriteFlags};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Bytes that fit into a pipe that poll(2) calls writable (PIPE_BUF, one slot of the pipe).
+/// Bytes that a pipe accepts without blocking when poll(2) reports it writable (PIPE_BUF).
 const PIPE_CHUNK: usize = 4096;
-/// Bytes that a terminal takes when poll(2) calls it writable (WAKEUP_CHARS of the tty layer).
+/// Bytes that a terminal accepts without blocking when poll(2) reports it writable (WAKEUP_CHARS in
+/// the kernel's tty layer).
 const TERMINAL_CHUNK: usize = 256;
-/// Major number of /dev/null, /dev/full and their like.
+/// Major device number of /dev/null, /dev/full and similar devices.
 const MEMORY_DEVICES: u32 = 1;
-/// Offset that makes pwritev2(2) use, and move, the file's own position, as on a pipe: -1.
+/// The offset -1 makes pwritev2(2) use and advance the file position.
 const OWN_POSITION: u64 = u64::MAX;
 
-/// How a file is written.
+/// How a file is written without blocking.
 #[derive(Debug)]
 enum Method {
-    /// write(2): regular files, block devices, /dev/null. None of them has a reader to wait for.
+    /// write(2): regular files, block devices, /dev/null. They never block for a reader.
     Direct,
-    /// pwritev2(2) with RWF_NOWAIT: pipes and sockets, where the kernel has it (Linux 6.4 for
-    /// pipes).
+    /// pwritev2(2) with RWF_NOWAIT: pipes (since Linux 6.4) and sockets.
     NoWait,
-    /// A file description of our own, O_NONBLOCK: terminals.
+    /// write(2) on a new file description with O_NONBLOCK: terminals.
     Reopened(OwnedFd),
-    /// poll(2), then no more than certainly fits. Another writer may come between, which is as far
-    /// as this goes.
+    /// poll(2), then a write of at most this many bytes. It blocks only if another process fills
+    /// the file between the two calls.
     Chunked(usize),
 }
 
-/// What became of bytes that were to be written.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteOutcome {
-    /// All are written.
+    /// All bytes are written.
     Written,
-    /// Some are buffer back here until [`Sink::flush`] can write them: poll for writability.
+    /// Some bytes are buffered until [`Sink::flush`] can write them.
     Buffered,
-    /// They are thrown away: nobody will read them.
+    /// The bytes are thrown away, because nobody can read them.
     Discarded,
 }
 
-/// Whether bytes can still be written.
+/// Whether the file accepts bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Open,
-    /// The reader is gone (EPIPE; EIO of a terminal that was hung up), or given up on.
+    /// The reader is gone (EPIPE, ECONNRESET, EIO of a closed terminal), or output was discarded.
     NoReader,
     Failed(Errno),
 }
 
-/// stdout or stderr of lastwords itself.
+/// stdout or stderr of lastwords.
 #[derive(Debug)]
 pub(crate) struct Sink {
     fd: BorrowedFd<'static>,
@@ -62,14 +61,14 @@ pub(crate) struct Sink {
     state: State,
     terminal: bool,
     buffer: Vec<u8>,
-    /// How much of `buffer` is written already.
+    /// How many bytes of `buffer` are written already.
     written: usize,
-    /// The last byte that was taken.
+    /// The last byte that was accepted.
     last: Option<u8>,
 }
 
 impl Sink {
-    /// Looks at what the descriptor is.
+    /// Chooses the method by the type of the file.
     pub(crate) fn new(fd: BorrowedFd<'static>) -> Sink {
         let terminal = rustix::termios::isatty(fd);
         let stat = rustix::fs::fstat(fd);
@@ -100,22 +99,22 @@ impl Sink {
         }
     }
 
-    /// Is it a terminal?
+    /// Whether the file is a terminal.
     pub(crate) fn is_terminal(&self) -> bool {
         self.terminal
     }
 
-    /// Does something wait for its reader?
+    /// Whether bytes are buffered.
     pub(crate) fn is_buffering(&self) -> bool {
         self.written < self.buffer.len()
     }
 
-    /// Can bytes still be written, as far as is known?
+    /// Whether no write has failed yet.
     pub(crate) fn is_open(&self) -> bool {
         self.state == State::Open
     }
 
-    /// Did writing fail for another reason than a reader that is gone?
+    /// The error of a write, unless the reader is gone.
     pub(crate) fn failure(&self) -> Option<Errno> {
         match self.state {
             State::Failed(errno) => Some(errno),
@@ -123,17 +122,17 @@ impl Sink {
         }
     }
 
-    /// Does what was written so far end in the middle of a line?
+    /// Whether the output so far ends in the middle of a line.
     pub(crate) fn is_mid_line(&self) -> bool {
         self.last.is_some_and(|byte| byte != b'\n')
     }
 
-    /// The descriptor, for a poll set.
+    /// The descriptor to poll for writability.
     pub(crate) fn as_poll_fd(&self) -> PollFd<'_> {
         PollFd::from_borrowed_fd(self.write_end(), PollFlags::OUT)
     }
 
-    /// Writes what can be written at once and holds the rest back.
+    /// Writes as much as possible without blocking and buffers the rest.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> WriteOutcome {
         if self.state != State::Open {
             return WriteOutcome::Discarded;
@@ -156,7 +155,8 @@ impl Sink {
         WriteOutcome::Buffered
     }
 
-    /// The same for what leaves no trace on the line: a line that is cleared again.
+    /// Like [`Sink::write`], for text that is cleared again and does not count for
+    /// [`Sink::is_mid_line`].
     pub(crate) fn write_transient(&mut self, bytes: &[u8]) -> WriteOutcome {
         let last = self.last;
         let taken = self.write(bytes);
@@ -164,7 +164,7 @@ impl Sink {
         taken
     }
 
-    /// Writes of what is buffer back what can be written now.
+    /// Flushes buffered output without blocking.
     pub(crate) fn flush(&mut self) -> WriteOutcome {
         let buffer = std::mem::take(&mut self.buffer);
         self.written += self.write_available(&buffer[self.written..]);
@@ -181,7 +181,7 @@ impl Sink {
         WriteOutcome::Written
     }
 
-    /// Throws away what is buffer back, and whatever comes.
+    /// Discards buffered output and everything that is written later.
     pub(crate) fn discard(&mut self) {
         if self.state == State::Open {
             self.state = State::NoReader;
@@ -197,8 +197,8 @@ impl Sink {
         }
     }
 
-    /// Writes until all is written or nothing fits; says how much it was. An error ends up in
-    /// `state`.
+    /// Writes until everything is written or the file is full. Returns the number of bytes written.
+    /// An error is stored in `state`.
     fn write_available(&mut self, bytes: &[u8]) -> usize {
         let mut written_now = 0;
         while written_now < bytes.len() {
@@ -228,7 +228,7 @@ impl Sink {
         written_now
     }
 
-    /// One system call that does not wait. `Ok(0)` and EAGAIN: nothing fits.
+    /// Makes one write call that does not block. `Ok(0)` and EAGAIN mean that the file is full.
     fn write_once(&self, bytes: &[u8]) -> Result<usize, Errno> {
         match &self.method {
             Method::Direct => rustix::io::write(self.fd, bytes),
@@ -248,7 +248,7 @@ impl Sink {
                         tv_nsec: 0,
                     }),
                 )?;
-                // A hang-up or an error is told by the write.
+                // After a hang-up the write returns the error.
                 if fds[0].revents().is_empty() {
                     Ok(0)
                 } else {
@@ -259,8 +259,8 @@ impl Sink {
     }
 }
 
-/// The same terminal through a file description of our own. It may be refused: a terminal of
-/// another user, no /proc.
+/// Opens the same terminal with a new file description. Refused for a terminal of another user, and
+/// without /proc.
 fn reopen(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -276,7 +276,7 @@ mod tests {
 
     const MORE_THAN_A_PIPE: usize = 300_000;
 
-    /// A sink for the test binary's life.
+    /// A sink on a descriptor that stays open for the life of the test binary.
     fn sink(fd: impl Into<OwnedFd>) -> Sink {
         let fd: &'static OwnedFd = Box::leak(Box::new(fd.into()));
         Sink::new(fd.as_fd())
@@ -288,7 +288,7 @@ mod tests {
             .collect()
     }
 
-    /// Writes more than fits with nobody reading, then reads it all in pieces.
+    /// Writes more than fits while nobody reads, then reads everything in pieces.
     fn is_held_and_arrives(mut sink: Sink, mut reader: impl Read) {
         let all = pattern();
         assert_eq!(sink.write(&all), WriteOutcome::Buffered);

@@ -1,4 +1,4 @@
-//! What lastwords says on stderr once the command is over.
+//! The summary that lastwords prints on stderr when the command is over.
 
 use super::units::format_duration;
 use lastwords::{
@@ -6,23 +6,23 @@ use lastwords::{
     Survivor, Verdict,
 };
 
-/// How many processes are named; the rest is counted.
+/// The most processes that one message names. The others are counted.
 const MAX_NAMED: usize = 5;
-/// What the line begins with that names who stays.
+/// The beginning of the message that names processes which could not be ended.
 const STUCK: &str = "stuck: ";
 
-/// How grave a line is.
+/// How important a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Severity {
-    /// Worth knowing on a terminal.
+    /// Printed on a terminal only.
     Info,
-    /// To be told anywhere.
+    /// Printed everywhere, except with `--quiet`.
     Warning,
-    /// Something failed.
+    /// Always printed.
     Error,
 }
 
-/// One line, without the prefix.
+/// One line of text, without the prefix `lastwords:`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) severity: Severity,
@@ -51,7 +51,7 @@ impl Message {
         }
     }
 
-    /// With the prefix, and with its colour if colours are wanted.
+    /// Adds the prefix, coloured by the severity if `colors` is set.
     pub(crate) fn render(&self, colors: bool) -> String {
         let color = match self.severity {
             Severity::Info => "2",
@@ -66,7 +66,7 @@ impl Message {
     }
 }
 
-/// Everything there is to say of a run, the end first.
+/// All messages about a run. The first one describes how the command ended.
 pub(crate) fn messages(report: &Report) -> Vec<Message> {
     if let Some(error) = &report.error {
         return vec![Message::error(format!("failed to {error}"))];
@@ -75,7 +75,7 @@ pub(crate) fn messages(report: &Report) -> Vec<Message> {
     lines.extend(report.drain.as_ref().and_then(describe_drain));
     lines.extend(describe_stuck(report));
     if let Some(work) = &report.background {
-        // Who stays is named once, with the reason.
+        // The stuck message has named these processes already.
         let is_named =
             work.state == SettledAs::Stuck && lines.iter().any(|line| line.text.starts_with(STUCK));
         lines.extend(describe_background(report, work).filter(|_| !is_named));
@@ -84,7 +84,7 @@ pub(crate) fn messages(report: &Report) -> Vec<Message> {
     lines
 }
 
-/// How the leader ended.
+/// Describes how the leader ended.
 fn describe_exit(report: &Report) -> Message {
     let name = escape_controls(report.command.first().map_or("the command", String::as_str));
     let how = match report
@@ -119,7 +119,7 @@ fn describe_exit(report: &Report) -> Message {
         ""
     };
     let text = format!("{name} {how}{after}{why}{hard}");
-    // Whoever reads only what is said must learn why it has ended.
+    // The severity is raised because `--quiet` hides everything else that mentions the time limit.
     if report.outcome == Some(Outcome::TimedOut) {
         Message::warning(text)
     } else {
@@ -127,7 +127,7 @@ fn describe_exit(report: &Report) -> Message {
     }
 }
 
-/// A drain that a bound ended, and who was the reason.
+/// Describes a drain that ended before end of file, and who held the pipes.
 fn describe_drain(drain: &DrainReport) -> Option<Message> {
     let why = match (drain.verdict, drain.ended_by) {
         (Verdict::DrainTimedOut, Some(EndedBy::Idle)) => {
@@ -177,7 +177,7 @@ fn format_bound(bound: lastwords::Bound) -> String {
         .map_or_else(|| "ever".to_owned(), format_duration)
 }
 
-/// Who survived SIGKILL, or refused to be signalled.
+/// Names the processes that survived SIGKILL or could not be signalled.
 fn describe_stuck(report: &Report) -> Option<Message> {
     let stop = report.stop.as_ref().filter(|stop| !stop.stuck.is_empty())?;
     let why = if stop.denied {
@@ -191,17 +191,17 @@ fn describe_stuck(report: &Report) -> Option<Message> {
     )))
 }
 
-/// What became of background work.
+/// Describes what became of background work.
 fn describe_background(report: &Report, work: &Settled) -> Option<Message> {
     let (who, waited) = (process_list(&work.processes), format_duration(work.waited));
     Some(match work.state {
-        // Ended by a stop before anybody was listed: that is the stop's affair.
+        // A stop ended the work before it was listed. The exit message says so already.
         SettledAs::Finished | SettledAs::Terminated if work.processes.is_empty() => return None,
         SettledAs::Finished => Message::info(format!(
             "background work finished {waited} after the exit: {who}"
         )),
-        // The stop came before the exit: nothing was left but by its own ladder, and these did not
-        // go by its first signal.
+        // The stop began before the exit, so these are members that needed SIGKILL, not background
+        // work.
         SettledAs::Terminated
             if matches!(report.outcome, Some(Outcome::Stopped | Outcome::TimedOut)) =>
         {
@@ -225,9 +225,9 @@ fn describe_background(report: &Report, work: &Settled) -> Option<Message> {
     })
 }
 
-/// Work that is left with a pipe whose reader ends now.
+/// Warns that work which is left running writes to a pipe that is closed now.
 fn describe_held_pipes(report: &Report, work: &Settled) -> Option<Message> {
-    // With nobody looking, it is known by the pipe that it holds.
+    // Without detection, a process that is left running is known only as a holder of the pipe.
     let unseen = work.state == SettledAs::Disabled
         && report
             .drain
@@ -260,7 +260,7 @@ fn describe_held_pipes(report: &Report, work: &Settled) -> Option<Message> {
     })
 }
 
-/// `sleep (pid 7), cat (pid 8) and 3 more`.
+/// Joins names as in `sleep (pid 7), cat (pid 8) and 3 more`.
 pub(crate) fn process_list(processes: &[Survivor]) -> String {
     join_limited(
         processes
@@ -284,7 +284,7 @@ fn join_limited(mut names: Vec<String>) -> String {
     }
 }
 
-/// Nothing that a terminal would act on.
+/// Replaces every character that a terminal would interpret.
 fn escape_controls(text: &str) -> String {
     text.chars()
         .map(|c| {
@@ -297,7 +297,7 @@ fn escape_controls(text: &str) -> String {
         .collect()
 }
 
-/// Characters that change how others are shown: bidirectional controls, line and paragraph
+/// Whether a character changes how others are displayed: bidirectional controls, line and paragraph
 /// separators.
 fn is_format(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -310,7 +310,7 @@ mod tests {
     use lastwords::{BackgroundPolicy, Command, Event, Reactor, StopPolicy};
     use std::time::Duration;
 
-    /// What is said of a job that is stopped after a second.
+    /// The messages about a simulated job with a time limit of one second.
     fn summary_of(script: &str) -> Vec<String> {
         let mut reactor = Reactor::simulated(SimOptions::default());
         let mut command = Command::new("job");

@@ -1,5 +1,4 @@
-//! The last words where Kubernetes reads them: a file that it has mounted, whose end becomes the
-//! container's termination message.
+//! The termination message of a container: last words in a file that Kubernetes mounts and reads.
 
 use super::report_file;
 use lastwords::Report;
@@ -8,14 +7,14 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// The most that Kubernetes takes (terminationMessagePath).
+/// The most bytes that Kubernetes reads from `terminationMessagePath`.
 const MOST: usize = 4096;
 
-/// Whether they could be written, as far as that can be told before the run.
+/// Checks before the run, as far as possible, that the file can be written.
 pub(crate) fn check(path: &Path) -> io::Result<()> {
     report_file::check(path)?;
     match access(path, Access::WRITE_OK) {
-        // It is made when it is written.
+        // The file is created when it is written.
         Err(rustix::io::Errno::NOENT) => Ok(access(
             report_file::directory(path),
             Access::WRITE_OK | Access::EXEC_OK,
@@ -24,7 +23,7 @@ pub(crate) fn check(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Writes them in place: a file that is renamed over a mounted one would not be seen.
+/// Writes the file in place. Kubernetes would not see a file that is renamed over the mounted one.
 pub(crate) fn write(path: &Path, report: &Report) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
@@ -34,8 +33,8 @@ pub(crate) fn write(path: &Path, report: &Report) -> io::Result<()> {
     file.write_all(message(report).as_bytes())
 }
 
-/// The newest lines that fit, or the end of the last one; why it could not be started, if it could
-/// not.
+/// The newest lines that fit, or the end of the last line. For a command that could not be started,
+/// the reason.
 fn message(report: &Report) -> String {
     if let Some(error) = &report.error {
         return newest(&format!("failed to {error}\n")).to_owned();
@@ -53,7 +52,7 @@ fn newest(text: &str) -> &str {
     if from == 0 {
         return text;
     }
-    // A line that begins before is left out, unless it is the last.
+    // A line that is cut at its beginning is left out, unless it is the last one.
     let is_cut = !text[..from].ends_with('\n');
     match text[from..].find('\n') {
         Some(end) if is_cut && from + end + 1 < text.len() => &text[from + end + 1..],

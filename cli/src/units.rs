@@ -1,9 +1,9 @@
-//! Durations and sizes, as the command line has them and as a human reads them.
+//! Parses durations and sizes of the command line, and formats durations for people.
 
 use lastwords::Bound;
 use std::time::Duration;
 
-/// The units of a duration, the longest first: each may come once, in this order.
+/// Units of a duration in nanoseconds. Each may occur once, in this order.
 const UNITS: [(&str, u64); 6] = [
     ("d", 86_400_000_000_000),
     ("h", 3_600_000_000_000),
@@ -13,7 +13,7 @@ const UNITS: [(&str, u64); 6] = [
     ("us", 1_000),
 ];
 
-/// Reads `500ms`, `1.5s`, `1h30m`, `0` or `infinite`.
+/// Parses `500ms`, `1.5s`, `1h30m`, `0` or `infinite`.
 pub(crate) fn parse_bound(text: &str) -> Result<Bound, String> {
     if text == "infinite" {
         Ok(Bound::Never)
@@ -22,7 +22,7 @@ pub(crate) fn parse_bound(text: &str) -> Result<Bound, String> {
     }
 }
 
-/// Reads a time limit: a duration above zero, or `infinite` for none.
+/// Parses a time limit: a duration above zero, or `infinite` for no limit.
 pub(crate) fn parse_limit(text: &str) -> Result<Bound, String> {
     let bound = parse_bound(text)?;
     if bound.is_zero() {
@@ -71,7 +71,7 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// `12` or `1.5`, as a whole number and billionths; at most nine digits after the point.
+/// Parses `12` or `1.5` into the whole number and billionths. At most nine digits after the point.
 fn parse_decimal(text: &str) -> Option<(u64, u64)> {
     let Some((whole, fraction)) = text.split_once('.') else {
         return Some((text.parse().ok()?, 0));
@@ -81,7 +81,7 @@ fn parse_decimal(text: &str) -> Option<(u64, u64)> {
     Some((whole.parse().ok()?, billionths))
 }
 
-/// Reads `65536`, `64KiB`, `2MiB` or `1GiB`.
+/// Parses `65536`, `64KiB`, `2MiB` or `1GiB`.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
@@ -100,7 +100,7 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "too large".to_owned())
 }
 
-/// A duration for a human: two units at most, `1h30m`, `2.5s`, `84us`.
+/// Formats a duration with at most two units: `1h30m`, `2.5s`, `84us`.
 pub(crate) fn format_duration(d: Duration) -> String {
     let seconds = d.as_secs();
     match seconds {

@@ -1,4 +1,4 @@
-//! What the options for background work and containment come to.
+//! Options for background work and containment.
 
 use super::support::{
     LASTWORDS, Running, Scratch, eventually, finish, finish_with_report, is_alive, lastwords,
@@ -19,7 +19,7 @@ fn kill(pid: &str) {
         .status();
 }
 
-/// Whether a program is there; if not, that is printed.
+/// Whether a program is installed. Prints a note if it is not.
 fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let there = std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
@@ -78,8 +78,7 @@ fn work_is_terminated_after_its_wait_and_killed_after_its_grace() {
     assert!(!is_alive(text(&output.stdout)));
 }
 
-/// The wait is bounded by the run limit as well: the nearer of the two is told, and the limit as
-/// the reason.
+/// The nearer of the wait and the time limit is shown, with the limit as the reason.
 #[test]
 fn a_time_limit_that_is_nearer_than_the_wait_is_told() {
     let output = finish(&mut shell(
@@ -105,8 +104,7 @@ fn a_time_limit_that_is_nearer_than_the_wait_is_told() {
     assert!(!is_alive(text(&output.stdout)));
 }
 
-/// Members of the group that outlived the first signal of a stop are none of the command's
-/// background work.
+/// Members of the group that outlived the first signal of a stop are no background work.
 #[test]
 fn what_a_time_limit_had_to_kill_is_not_called_background_work() {
     let script = "(trap '' TERM; while :; do sleep 0.05; done) & echo $!; wait";
@@ -169,7 +167,7 @@ fn options_that_contradict_each_other_start_nothing() {
     );
 }
 
-/// An escapee is invisible to the group, and ended where something sees it.
+/// A process that left the group is not seen by the group, and is ended by the other containments.
 #[test]
 fn an_escapee_is_seen_by_the_cookie_and_by_the_cgroup() {
     for (by, state, status) in [
@@ -185,7 +183,7 @@ fn an_escapee_is_seen_by_the_cookie_and_by_the_cgroup() {
             "--background-grace",
             "300ms",
         ];
-        // Not before it has left the group.
+        // The process has to leave the group first.
         let script = format!(
             "{}; sleep 0.3; exit 0",
             ESCAPES.trim_end_matches("; exit 0")
@@ -229,7 +227,7 @@ fn a_containment_that_cannot_be_had_is_125_and_says_what_is_missing() {
     );
 }
 
-/// The usual case costs one system call: by it the group is asked whether anybody is left.
+/// A run without background work makes one system call to ask whether the group is empty.
 #[test]
 fn detection_costs_one_system_call_where_nothing_is_left() {
     if !is_installed("strace") {
@@ -257,7 +255,7 @@ fn detection_costs_one_system_call_where_nothing_is_left() {
             count("kill("),
         ))
     };
-    // In parallel with it, there is nothing else that would signal, or look through /proc.
+    // No other system call signals a process or reads /proc.
     if let (Some(with), Some(without)) = (calls("wait"), calls("ignore")) {
         assert!(
             with.0 + with.2 <= without.0 + without.2 + 1,
@@ -267,8 +265,8 @@ fn detection_costs_one_system_call_where_nothing_is_left() {
     }
 }
 
-/// Runs a daemon's own command under containment by cookie; the leader's status comes at once, and
-/// the daemon is seen and ended.
+/// Runs a command that daemonizes, under containment by cookie. The leader's status comes at once,
+/// and the daemon is found and ended.
 fn daemon(comm: &str, script: &str, dir: &Path) {
     let report = dir.join("report.json");
     let mut command = lastwords([
@@ -327,7 +325,7 @@ fn daemons_that_detach_by_themselves_are_seen() {
     }
 }
 
-/// CASES 48. git's own housekeeping in the background.
+/// CASES 48. `git gc --auto` detaches.
 #[test]
 fn git_housekeeping_that_detaches_is_waited_for() {
     if !is_installed("git") {
@@ -351,11 +349,11 @@ fn git_housekeeping_that_detaches_is_waited_for() {
         "{report}\n{}",
         text(&output.stderr)
     );
-    // Whatever it has left was waited for: its lock is gone.
+    // Its lock file is gone, so the detached process was waited for.
     assert!(!scratch.path(".git/gc.pid").exists());
 }
 
-/// Ctrl-C: nobody has to wait half an hour.
+/// Ctrl-C during the wait for background work.
 #[test]
 fn an_interrupt_ends_the_wait_and_the_work() {
     let mut running = Running::start(

@@ -6,8 +6,8 @@ use super::support::{
 use rustix::process::{Signal, kill_process};
 use std::process::{Command, Stdio};
 
-/// `lastwords run` as process 1 of a pid namespace with a /proc of its own; `None` (and why is
-/// printed) where that is not permitted.
+/// `lastwords run` as process 1 of a PID namespace with its own /proc. Prints why and returns
+/// `None` where namespaces are not permitted.
 fn first_process(options: &[&str], script: &str) -> Option<Command> {
     let unshare = |words: &[&str]| {
         let mut command = Command::new("unshare");
@@ -37,7 +37,7 @@ fn first_process(options: &[&str], script: &str) -> Option<Command> {
     ))
 }
 
-/// Zombies among the children of process 1, as the script sees them.
+/// Script: prints the number of zombies among the children of process 1.
 const ZOMBIES: &str = "zombies() { cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z 1 '; }";
 
 #[test]
@@ -96,7 +96,7 @@ fn signals_to_the_first_process_are_passed_on() {
     let mut running = Running::start(command.stdout(Stdio::piped()));
     let mut stdout = running.stdout();
     read_until(&mut stdout, "ready");
-    // The only child of unshare(1) is process 1.
+    // Process 1 is the only child of unshare(1).
     let pid = running.pid().as_raw_nonzero();
     let children =
         std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("a list");

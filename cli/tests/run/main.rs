@@ -1,4 +1,4 @@
-//! The command `lastwords run`, seen from outside.
+//! Tests of `lastwords run` as an installed program.
 
 mod background;
 mod init;

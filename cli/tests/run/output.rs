@@ -1,5 +1,5 @@
-//! What the command writes reaches our own readers: unchanged, at once, and whatever those readers
-//! do.
+//! Output of the command reaches the readers of lastwords unchanged and at once, whatever the
+//! readers do.
 
 use crate::support::{
     LASTWORDS, Running, Scratch, eventually, finish, finish_with_report, is_alive, lastwords,
@@ -15,7 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Bytes without any pattern, the same each time (xorshift).
+/// Pseudo-random bytes (xorshift), the same in every run.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let words = std::iter::repeat_with(|| {

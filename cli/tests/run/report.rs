@@ -1,4 +1,4 @@
-//! What the report says, and where it goes.
+//! Contents and destination of the report.
 
 use crate::support::{
     Running, Scratch, finish, finish_with_report, lastwords, read_report, read_until, shell, text,
@@ -144,7 +144,8 @@ fn a_pipe_that_somebody_holds_is_told_with_its_holder() {
             report["drain"]["waited_us"].as_u64() < Some(1_400_000),
             "the verdict does not wait for the sleep: {report}"
         );
-        // A machine that is too busy to look within the time there is says so.
+        // On an overloaded machine the scan for holders may run out of time. The message then says
+        // so.
         let found = &report["drain"]["holders"][0];
         if report["drain"]["holders_complete"] == true || !found.is_null() {
             assert_eq!(found["comm"], "sleep");

@@ -1,4 +1,5 @@
-//! Secrets: none in anything that lastwords says, all in what it passes through.
+//! Secrets are redacted in everything that lastwords writes itself, and never in the command's
+//! output.
 
 use crate::support::{Scratch, finish, finish_with_report, lastwords, text};
 use std::ffi::OsStr;
@@ -8,7 +9,7 @@ use std::process::Output;
 const SECRET: &str = "correct-horse-battery";
 const BEARER: &str = "eyAbC123.tok-en_val";
 
-/// What lastwords itself has said on stderr: its own lines.
+/// The lines on stderr that lastwords has written itself.
 fn own_lines(output: &Output) -> String {
     text(&output.stderr)
         .lines()
@@ -52,7 +53,7 @@ fn a_secret_is_in_no_word_of_lastwords_and_in_all_that_is_passed_through() {
             log.as_os_str(),
         ]);
         command.args(["--", "sh", "-c", &script, SECRET]);
-        // As `$(cat FILE)` does not leave it, but an env file may.
+        // A value with a trailing newline, as an environment file may contain.
         let output = finish(
             command
                 .env("KEY", format!("{SECRET}\n"))
@@ -65,7 +66,7 @@ fn a_secret_is_in_no_word_of_lastwords_and_in_all_that_is_passed_through() {
             1,
             "stdout is passed through"
         );
-        // The log may come between the two halves that are written apart.
+        // A log line may separate the two writes of the command.
         let whole = if log_level == "off" { 3 } else { 2 };
         assert!(
             text(&output.stderr).matches(SECRET).count() >= whole,
@@ -185,7 +186,7 @@ fn a_secret_that_cannot_be_kept_is_refused_and_not_shown() {
         "{short}"
     );
     assert!(refused("KEY", Some("")).contains("fewer than 4 bytes"));
-    // The value in place of the name: a mistake that must not end in a log.
+    // Somebody passes the value instead of the name. It must not appear in a log.
     assert!(!refused(BEARER, None).contains(BEARER));
 }
 

@@ -1,4 +1,4 @@
-//! Signals that lastwords gets.
+//! Signals sent to lastwords.
 
 use crate::support::{
     LASTWORDS, Running, Scratch, eventually, is_alive, lastwords, read_report, read_until, shell,
@@ -12,7 +12,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use std::time::Duration;
 
-/// Says `ready`, then sleeps in pieces, so that traps run soon.
+/// Script: prints `ready`, then sleeps in short pieces, so that traps run soon.
 const THEN_WAIT: &str = "echo ready; while :; do sleep 0.02; done";
 
 fn start(options: &[&str], script: &str) -> Running {
@@ -55,7 +55,7 @@ fn a_stop_reaches_the_whole_group_and_uses_the_signal_asked_for() {
     );
     let mut pid = String::new();
     running.stdout().read_line(&mut pid).expect("text");
-    // Until it has called exec it has the shell's handler, in which the signal would be lost.
+    // Before exec the process has the shell's handler, which would swallow the signal.
     eventually("sleep runs", || {
         std::fs::read_to_string(format!("/proc/{}/comm", pid.trim()))
             .is_ok_and(|comm| comm == "sleep\n")
@@ -115,7 +115,7 @@ fn keyboard_signals_are_passed_on() {
 
 #[test]
 fn int_reaches_members_of_the_group_and_ends_lastwords_like_the_leader() {
-    // A shell's background jobs ignore INT; perl's exec'd sleep below does not.
+    // Background jobs of a non-interactive shell ignore INT, so perl starts the sleep.
     let script = "exec perl -e 'my $p = fork; if (!$p) { exec qw(sleep 1000) } $| = 1; print qq($p\\n); waitpid $p, 0; sleep 1000'";
     let mut running = start(&[], script);
     let mut pid = String::new();
@@ -154,7 +154,7 @@ fn an_int_long_after_the_first_is_passed_on() {
 
 #[test]
 fn user_signals_reach_the_leader_alone() {
-    // The member would die of it.
+    // USR1 would kill the other member of the group.
     let script = format!(
         "sleep 1000 & echo $!; trap 'echo one' USR1; trap 'echo two; kill $!; exit 8' USR2; {THEN_WAIT}"
     );
@@ -204,8 +204,7 @@ fn a_stopped_command_can_be_stopped_for_good() {
 
 #[test]
 fn a_stop_from_the_keyboard_means_nothing_where_nobody_could_continue_us() {
-    // A session of its own: nobody in it could continue lastwords, and the kernel does not stop it
-    // then.
+    // lastwords leads a session of its own. Its group is orphaned, so the kernel does not stop it.
     let mut command = std::process::Command::new("setsid");
     command.args([
         LASTWORDS,

@@ -1,4 +1,4 @@
-//! The exit status of lastwords.
+//! The exit code of lastwords.
 
 use crate::support::{
     LASTWORDS, Running, Scratch, finish, finish_with_report, is_alive, lastwords, shell, text,
@@ -122,7 +122,7 @@ fn help_and_version_are_no_failure() {
     }
 }
 
-/// What a user has to know of the statuses stands where they look first.
+/// The help documents the special exit codes.
 #[test]
 fn the_help_tells_the_exceptions() {
     let output = finish(Command::new(LASTWORDS).args(["run", "--help"]));
@@ -150,7 +150,7 @@ fn a_run_that_takes_too_long_is_124() {
     assert_eq!(status(&output), Some(124));
     assert_eq!(report["outcome"], "timed_out");
     assert_eq!(report["stop"]["reason"], "timeout");
-    // A child that makes the best of its TERM has still timed out.
+    // A child that exits with 0 on TERM has still timed out.
     let polite = finish(&mut shell(
         &["--timeout", "200ms"],
         "trap 'exit 0' TERM; sleep 1000 & wait",
@@ -160,7 +160,7 @@ fn a_run_that_takes_too_long_is_124() {
 
 #[test]
 fn a_status_of_its_own_is_stronger_than_a_limit_that_came_later() {
-    // Long enough for the leader to end before, on any load.
+    // The limit is long enough for the leader to end first, on any load.
     let start = |code: u32| {
         let script = format!("sleep 1000 >/dev/null 2>&1 & exit {code}");
         Running::start(
@@ -185,7 +185,7 @@ fn work_that_was_waited_for_and_ended_is_123_after_a_success_only() {
         );
         let mut pid = String::new();
         running.stdout().read_line(&mut pid).expect("text");
-        // Beyond the grace: the wait has begun, and was told.
+        // The grace is over and the wait has begun.
         let mut stderr = BufReader::new(running.child().stderr.take().expect("piped"));
         let mut line = String::new();
         stderr.read_line(&mut line).expect("text");

@@ -1,5 +1,4 @@
-//! What the tests of the command share. Everything started here has ended when its guard is
-//! dropped.
+//! Helpers shared by the tests. A guard ends each process that a test starts.
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -10,20 +9,20 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes on a loaded machine.
+/// The longest time that a test waits for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const LASTWORDS: &str = env!("CARGO_BIN_EXE_lastwords");
 
-/// A program with the default action for every signal: whoever runs the tests may ignore some
-/// (nohup, a job in the background of a script).
+/// A program started with the default action for every signal. The process that runs the tests may
+/// ignore some (nohup, a background job of a script).
 pub(crate) fn with_default_actions(program: &str) -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal", program]);
     command
 }
 
-/// `lastwords run`, with these words after it, stdin from /dev/null.
+/// `lastwords run WORDS...`, with stdin from /dev/null.
 pub(crate) fn lastwords(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
     let mut command = with_default_actions(LASTWORDS);
     command
@@ -39,13 +38,13 @@ pub(crate) fn shell(options: &[&str], script: &str) -> Command {
     lastwords(options.iter().copied().chain(["--", "sh", "-c", script]))
 }
 
-/// Runs to the end, both outputs collected.
+/// Runs a command to its end and collects both outputs.
 pub(crate) fn finish(command: &mut Command) -> Output {
     let running = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
     running.finish()
 }
 
-/// The same, with the report.
+/// Runs a script to its end and collects both outputs and the report.
 pub(crate) fn finish_with_report(options: &[&str], script: &str) -> (Output, Value) {
     let scratch = Scratch::new();
     let file = scratch.path("report.json");
@@ -67,7 +66,7 @@ pub(crate) fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("text")
 }
 
-/// A process that is stopped when the test is over, however it is over.
+/// A process that is stopped when the value is dropped.
 #[derive(Debug)]
 pub(crate) struct Running(Option<Child>);
 
@@ -92,7 +91,7 @@ impl Running {
         kill_process(self.pid(), signal).expect("it has not been waited for");
     }
 
-    /// Waits for its end, and for the end of its outputs that nobody has taken.
+    /// Waits for the process to end, and collects the outputs that the test has not taken.
     pub(crate) fn finish(mut self) -> Output {
         let child = self.child();
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
@@ -110,7 +109,7 @@ impl Running {
         }
     }
 
-    /// Waits for its end.
+    /// Waits for the process to end.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
@@ -134,7 +133,7 @@ impl Drop for Running {
             return;
         };
         let pid = Pid::from_child(&child);
-        // Twice is SIGKILL to everything it has started.
+        // The second TERM makes lastwords kill everything it has started.
         for signal in [Signal::TERM, Signal::TERM, Signal::CONT] {
             let _ = kill_process(pid, signal);
             for _ in 0..100 {
@@ -157,7 +156,7 @@ fn collect(stream: Option<impl Read>) -> Vec<u8> {
     all
 }
 
-/// Reads lines until this one comes.
+/// Reads lines until one equals `wanted`.
 pub(crate) fn read_until(reader: &mut impl BufRead, wanted: &str) {
     let mut seen = String::new();
     loop {
@@ -174,7 +173,7 @@ pub(crate) fn read_until(reader: &mut impl BufRead, wanted: &str) {
     }
 }
 
-/// Waits until something is so.
+/// Polls a condition until it holds.
 pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {
@@ -183,7 +182,7 @@ pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Is there a living process with this number (a zombie is none)?
+/// Whether a process with this id is alive. A zombie is not.
 pub(crate) fn is_alive(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     stat.rsplit(") ")
@@ -191,7 +190,7 @@ pub(crate) fn is_alive(pid: &str) -> bool {
         .is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z') && !rest.starts_with('X'))
 }
 
-/// A directory that is gone when the test is over.
+/// A temporary directory that is removed when the value is dropped.
 #[derive(Debug)]
 pub(crate) struct Scratch(PathBuf);
 
@@ -216,7 +215,7 @@ impl Scratch {
         self.0.join(name)
     }
 
-    /// A file with these permissions.
+    /// Creates a file with these contents and permissions.
     pub(crate) fn file(&self, name: &str, text: &str, mode: u32) -> PathBuf {
         use std::os::unix::fs::PermissionsExt;
         let path = self.path(name);

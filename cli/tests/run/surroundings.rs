@@ -1,4 +1,4 @@
-//! What the command is started with.
+//! The environment, descriptors and signal dispositions that the command starts with.
 
 use crate::support::{
     LASTWORDS, Running, Scratch, finish, finish_with_report, lastwords, shell, text,
@@ -113,8 +113,8 @@ fn descriptors_are_passed_on_unless_they_are_to_be_closed() {
 
 #[test]
 fn no_descriptor_of_lastwords_itself_reaches_the_command() {
-    // ls has its own descriptor for the directory; what this test was started with open stays open
-    // without the option.
+    // ls has a descriptor for the directory itself. Without the option, descriptors that this test
+    // binary inherited stay open.
     let bare = finish(Command::new("ls").arg("/proc/self/fd").stdin(Stdio::null()));
     let expected = text(&bare.stdout);
     for (options, expected) in [

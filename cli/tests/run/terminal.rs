@@ -1,4 +1,4 @@
-//! On a terminal: a pseudo-terminal, with a shell or lastwords itself as the session's leader.
+//! Runs on a pseudo-terminal. The session leader is a shell or lastwords itself.
 
 use crate::support::{LASTWORDS, Running, eventually, is_alive};
 use rustix::fs::{Mode, OFlags, open};
@@ -18,17 +18,17 @@ const CTRL_Q: &str = "\x11";
 const CTRL_S: &str = "\x13";
 const CTRL_Z: &str = "\x1a";
 
-/// A terminal, whoever sits at it, and what runs in it.
+/// A pseudo-terminal and the session that runs on it.
 struct Screen {
     keyboard: File,
     shown: Arc<Mutex<Vec<u8>>>,
-    /// How far `shown` was looked at.
+    /// How many bytes of `shown` were matched already.
     seen: usize,
     running: Running,
 }
 
 impl Screen {
-    /// Runs a program as the leader of a session whose controlling terminal this is.
+    /// Runs a program as the leader of a session with this controlling terminal.
     fn run(program: &[&str]) -> Screen {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
             .expect("a terminal");
@@ -71,7 +71,7 @@ impl Screen {
         let (mut screen, onto) = (File::from(copy(&ours)), Arc::clone(&shown));
         std::thread::spawn(move || {
             let mut piece = [0; 4096];
-            // EIO: the last one who had the terminal open is gone.
+            // EIO: the last process has closed the terminal.
             while let Ok(n @ 1..) = screen.read(&mut piece) {
                 onto.lock()
                     .expect("no panic holds it")
@@ -106,7 +106,7 @@ impl Screen {
         String::from_utf8_lossy(&self.shown.lock().expect("no panic holds it")).into_owned()
     }
 
-    /// Waits until this is shown, after whatever was waited for before.
+    /// Waits until the text is shown, after the text that was waited for before.
     fn wait_for(&mut self, text: &str) {
         let shown = Arc::clone(&self.shown);
         let seen = self.seen;
@@ -128,7 +128,7 @@ impl Screen {
         self.seen += find().unwrap_or(0) + text.len();
     }
 
-    /// What is shown from here to this text.
+    /// Waits for `end` and returns the text shown before it.
     fn word_before(&mut self, end: &str) -> String {
         let from = self.seen;
         self.wait_for(end);
