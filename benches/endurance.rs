@@ -232,7 +232,7 @@ impl Endurance {
         let mut command = Command::from(&Role::Counted(life).command()?);
         command
             .stdin(Stdin::Null)
-            .stderr(Output::Capture(Capture::default().keep(self.keep)));
+            .stderr(Output::Capture(Capture::default().max_bytes(self.keep)));
         self.reactor.start(&command)?;
         self.started += 1;
         Ok(())

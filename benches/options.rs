@@ -20,7 +20,7 @@ use common::figures::{Column, Figure, Measure, Round, Table, Unit};
 use common::options::{Choice, Options};
 use common::results::Results;
 use common::{Fail, cpu, now, raise_descriptor_limit};
-use lastwords::{Builder, Capture, Command, Event, Outcome, Output, Reactor, Stream, Through};
+use lastwords::{Builder, Capture, Command, Event, Outcome, Output, Reactor, Stream, Transport};
 use std::fmt;
 
 /// What is measured.
@@ -67,7 +67,7 @@ impl Way {
             Way::Pipe | Way::Reads8 | Way::Reads256 => Capture::default(),
             Way::Pipe256k => Capture::default().pipe(Some(256 << 10)),
             Way::Pipe1m => Capture::default().pipe(Some(1 << 20)),
-            Way::Socket => Capture::default().through(Through::Socket),
+            Way::Socket => Capture::default().transport(Transport::Socket),
         }
     }
 

@@ -427,7 +427,7 @@ fn an_exit_beside_a_noisy_child_is_seen_within_one_turn(way: Way) {
         let noisy: Vec<_> = (0..3)
             .map(|_| {
                 let mut command = host.shell("exec yes");
-                command.stdout(Capture::default().keep(64 << 10));
+                command.stdout(Capture::default().max_bytes(64 << 10));
                 host.spawn(&command)
             })
             .collect();
@@ -539,7 +539,7 @@ fn the_idle_clock_stands_while_the_host_holds_a_stream_back(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.shell("sleep 30 & head -c 8192 /dev/zero");
     command
-        .stdout(Capture::default().deliver(true).ahead(4096))
+        .stdout(Capture::default().deliver(true).high_water_mark(4096))
         .stderr(Output::Null);
     command
         .drain(DrainPolicy::default().idle(ms(100)).limit(Bound::Never))

@@ -69,7 +69,7 @@ fn all_kinds(host: &Host) -> Vec<Command> {
         .stop(lastwords::StopPolicy::default().grace(ms(100)));
     let mut fed = host.shell("exec cat");
     fed.stdin(vec![b'f'; 2 << 20])
-        .stdout(Capture::default().deliver(true).keep(0));
+        .stdout(Capture::default().deliver(true).max_bytes(0));
     let bursts = host.telling("for i in 1 2 3 4 5; do seq 1 5000; sleep 0.02; done");
     let missing = Command::new("/nonexistent/program");
     vec![held, limited, fed, bursts, missing]
@@ -552,7 +552,7 @@ fn a_turn_is_bounded_with_noisy_children(way: Way) {
     for _ in 0..6 {
         let mut command = host.shell("exec yes");
         command
-            .stdout(Capture::default().keep(4096))
+            .stdout(Capture::default().max_bytes(4096))
             .stderr(Output::Null);
         host.spawn(&command);
     }
@@ -580,7 +580,7 @@ fn a_turn_is_bounded_with_noisy_children(way: Way) {
 fn a_turn_has_so_many_reads(mut host: Host, most: u64) {
     let mut command = host.shell("exec yes");
     command
-        .stdout(Capture::default().keep(4096))
+        .stdout(Capture::default().max_bytes(4096))
         .stderr(Output::Null);
     let child = host.spawn(&command);
     for _ in 0..20 {

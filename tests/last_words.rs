@@ -120,7 +120,7 @@ fn a_line_function_sees_every_line_however_little_is_kept(way: Way) {
     let sum = Arc::new(Mutex::new((0_u64, 0_u64)));
     let total = sum.clone();
     command
-        .stderr(Capture::default().keep(10))
+        .stderr(Capture::default().max_bytes(10))
         .line_function(move |line| {
             let mut total = total.lock().expect("whole");
             *total = (total.0 + 1, total.1 + line.parse::<u64>().unwrap_or(0));

@@ -255,7 +255,7 @@ fn late_bytes_beyond_the_bound_change_no_last_word(way: Way) {
         "(read x <&9; {late}) & printf 'one\\ntwo\\nthr' >&2; exit 1"
     ));
     let gate = Gate::at(9, &mut command);
-    command.stderr(Capture::default().keep(1000));
+    command.stderr(Capture::default().max_bytes(1000));
     let child = host.spawn(&command);
     host.until_exited(child);
     gate.open();
@@ -286,7 +286,7 @@ fn what_is_delivered_or_taken_away_first_leaves_the_last_words(way: Way) {
         let mut command = host.shell("echo one >&2; echo two >&2");
         command.stderr(
             Capture::default()
-                .keep(if take { 1000 } else { 0 })
+                .max_bytes(if take { 1000 } else { 0 })
                 .deliver(!take),
         );
         let child = host.reactor.spawn(&command).expect("a process");

@@ -145,14 +145,20 @@ fn noisy(host: &Host, capture: Capture) -> Vec<Command> {
 
 fn turns_allocate_nothing_while_bytes_are_only_kept(way: Way) {
     for keep in [1000, 64 << 10, 1 << 20] {
-        assert_settles(way, |host| noisy(host, Capture::default().keep(keep)));
+        assert_settles(way, |host| noisy(host, Capture::default().max_bytes(keep)));
     }
 }
 
 fn turns_and_events_allocate_nothing_while_bytes_are_delivered(way: Way) {
     for ahead in [4096, 256 << 10] {
         assert_settles(way, |host| {
-            noisy(host, Capture::default().keep(0).deliver(true).ahead(ahead))
+            noisy(
+                host,
+                Capture::default()
+                    .max_bytes(0)
+                    .deliver(true)
+                    .high_water_mark(ahead),
+            )
         });
     }
 }
@@ -165,7 +171,7 @@ fn turns_allocate_nothing_while_a_line_function_sees_every_line(way: Way) {
     let lines = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
     let count = lines.clone();
     command
-        .stderr(Capture::default().keep(64 << 10))
+        .stderr(Capture::default().max_bytes(64 << 10))
         .line_function(move |_| {
             count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             Line::Keep
@@ -196,7 +202,7 @@ fn turns_allocate_nothing_while_a_stdin_is_written(way: Way) {
         let mut command = host.shell("exec cat");
         command
             .stdin(vec![0; 4 << 20])
-            .stdout(Capture::default().keep(4096));
+            .stdout(Capture::default().max_bytes(4096));
         vec![command]
     });
 }

@@ -182,7 +182,7 @@ fn what_is_kept_is_bounded_to_the_byte(way: Way) {
     assert_eq!(story.kept_bytes(Stream::Stderr).len(), 2 << 20);
     for keep in [1, 100, 4096, 65_537, 588_894, 588_895, 1 << 20] {
         let mut command = host.shell("exec seq 1 100000");
-        command.stdout(Capture::default().keep(keep));
+        command.stdout(Capture::default().max_bytes(keep));
         let child = host.spawn(&command);
         let story = host.until_closed(child);
         let stdout = story.report().stdout.expect("captured");
@@ -203,8 +203,8 @@ fn nothing_is_kept_where_nothing_is_to_be(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.shell("seq 1 100000; echo err >&2");
     command
-        .stdout(Capture::default().keep(0))
-        .stderr(Capture::default().keep(0));
+        .stdout(Capture::default().max_bytes(0))
+        .stderr(Capture::default().max_bytes(0));
     let child = host.spawn(&command);
     let story = host.until_closed(child);
     let report = story.report();
@@ -237,13 +237,18 @@ fn pieces_are_contiguous_and_carry_their_offsets(way: Way) {
     host.finish();
 }
 
-/// SPEC 5.6: at `ahead` undelivered bytes the stream is not read.
+/// SPEC 5.6: at `high_water_mark` undelivered bytes the stream is not read.
 fn undelivered_bytes_hold_the_child_back_and_are_never_dropped(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.shell("head -c 1048576 /dev/zero; echo >&8");
     let bell = Bell::at(8, &mut command);
     command
-        .stdout(Capture::default().deliver(true).ahead(10_000).keep(0))
+        .stdout(
+            Capture::default()
+                .deliver(true)
+                .high_water_mark(10_000)
+                .max_bytes(0),
+        )
         .stderr(Output::Null);
     let child = host.spawn(&command);
     // Nothing is taken: turns go on, and read no more than they may.
@@ -264,7 +269,7 @@ fn undelivered_bytes_hold_the_child_back_and_are_never_dropped(way: Way) {
     let held = total(&host);
     assert!(
         (10_000..=10_000 + (128 << 10)).contains(&held),
-        "at most one read beyond `ahead`: {held}"
+        "at most one read beyond `high_water_mark`: {held}"
     );
     assert!(!bell.rang(), "the child is held back");
     let story = host.until_closed(child);
@@ -282,8 +287,8 @@ fn lossy_delivery_tells_what_was_lost(way: Way) {
     command.stdout(
         Capture::default()
             .deliver(true)
-            .ahead(4096)
-            .keep(1000)
+            .high_water_mark(4096)
+            .max_bytes(1000)
             .lossy(true),
     );
     let child = host.spawn(&command);
@@ -480,7 +485,7 @@ fn invalid_utf8_and_many_good_lines_are_kept_and_told(way: Way) {
 fn an_endless_line_is_cut_with_a_mark(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.shell("printf begin >&2; head -c 5000000 /dev/zero | tr '\\0' x >&2");
-    command.stderr(Capture::default().keep(8 << 20));
+    command.stderr(Capture::default().max_bytes(8 << 20));
     let child = host.spawn(&command);
     let story = host.until_closed(child);
     assert_eq!(
@@ -506,7 +511,7 @@ fn kept_text_begins_with_a_whole_character(way: Way) {
     for keep in [999, 1000] {
         let mut command =
             host.shell("i=0; while [ $i -lt 2000 ]; do printf '\\303\\251' >&2; i=$((i+1)); done");
-        command.stderr(Capture::default().keep(keep));
+        command.stderr(Capture::default().max_bytes(keep));
         let child = host.spawn(&command);
         let story = host.until_closed(child);
         assert_eq!(
@@ -589,7 +594,7 @@ fn noisy_children_cost_their_neighbours_nothing(way: Way) {
         .map(|_| {
             let mut command = host.shell("exec yes");
             command
-                .stdout(Capture::default().keep(1 << 16))
+                .stdout(Capture::default().max_bytes(1 << 16))
                 .stderr(Output::Null);
             host.spawn(&command)
         })

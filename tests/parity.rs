@@ -167,8 +167,8 @@ fn short_run(command: &mut Command) {
 
 fn small(command: &mut Command) {
     command
-        .stdout(Capture::default().keep(1000))
-        .stderr(Capture::default().keep(10));
+        .stdout(Capture::default().max_bytes(1000))
+        .stderr(Capture::default().max_bytes(10));
 }
 
 fn fed(command: &mut Command) {

@@ -7,7 +7,7 @@ use common::proc::wait_comm;
 use common::{Way, every_way, ms};
 use lastwords::{
     BackgroundPolicy, Bound, Capture, Command, DrainPolicy, DrainReport, EndedBy, Outcome, Output,
-    Signal, Stream, StreamEnd, Through, Verdict,
+    Signal, Stream, StreamEnd, Transport, Verdict,
 };
 
 every_way! {
@@ -24,7 +24,7 @@ every_way! {
 }
 
 fn socket() -> Capture {
-    Capture::default().through(Through::Socket)
+    Capture::default().transport(Transport::Socket)
 }
 
 fn shell(host: &Host, script: &str) -> Command {
@@ -40,7 +40,7 @@ fn what_a_child_wrote_is_all_there_and_it_is_drained(way: Way) {
         &host,
         "seq 1 100000; head -c 3000000 /dev/zero | tr '\\0' x >&2; echo >&2; echo bye >&2; exit 3",
     );
-    command.stderr(socket().keep(4 << 20));
+    command.stderr(socket().max_bytes(4 << 20));
     let child = host.spawn(&command);
     let story = host.until_closed(child);
     let report = story.report();
@@ -172,7 +172,7 @@ fn what_comes_after_the_verdict_is_late(way: Way) {
 fn who_writes_to_a_closed_one_is_refused(way: Way) {
     let mut host = Host::new(way);
     let mut command = shell(&host, "exec yes");
-    command.stdout(socket().keep(100));
+    command.stdout(socket().max_bytes(100));
     let child = host.spawn(&command);
     host.until("some bytes", |host| host.reactor.stats().bytes > 100_000);
     assert!(host.reactor.close_output(child, Stream::Stdout));
@@ -223,11 +223,11 @@ fn a_stream_cannot_be_opened_by_name(way: Way) {
     let mut host = Host::new(way);
     let script = "if (echo x >/proc/self/fd/1) 2>/dev/null; then echo opened; else echo refused; fi; test -t 1 || echo no terminal";
     for (through, said) in [
-        (Through::Pipe, "x\nopened\nno terminal\n"),
-        (Through::Socket, "refused\nno terminal\n"),
+        (Transport::Pipe, "x\nopened\nno terminal\n"),
+        (Transport::Socket, "refused\nno terminal\n"),
     ] {
         let mut command = host.shell(script);
-        command.stdout(Capture::default().through(through));
+        command.stdout(Capture::default().transport(through));
         let child = host.spawn(&command);
         assert_eq!(host.until_closed(child).kept(Stream::Stdout), said);
     }

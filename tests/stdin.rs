@@ -33,7 +33,7 @@ fn bytes_are_written_and_then_closed(way: Way) {
         let mut command = host.shell("exec cat");
         command
             .stdin(bytes.clone())
-            .stdout(Capture::default().deliver(true).keep(0));
+            .stdout(Capture::default().deliver(true).max_bytes(0));
         let child = host.spawn(&command);
         let story = host.until_closed(child);
         assert!(
@@ -288,7 +288,7 @@ fn bytes_both_ways_through_one_child_never_deadlock(way: Way) {
     let mut command = host.shell("exec cat");
     command
         .stdin(vec![b'b'; 8 << 20])
-        .stdout(Capture::default().keep(1000))
+        .stdout(Capture::default().max_bytes(1000))
         .stderr(Output::Null);
     let child = host.spawn(&command);
     let story = host.until_closed(child);

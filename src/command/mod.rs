@@ -7,7 +7,7 @@ mod stdio;
 
 pub use containment::{CgroupOptions, Containment};
 pub(crate) use containment::{NO_CGROUP2, cgroup_refused};
-pub use stdio::{Capture, Output, Stdin, Through};
+pub use stdio::{Capture, Output, Stdin, Transport};
 
 use crate::text::Projection;
 use crate::types::{BackgroundPolicy, DrainPolicy, LastWordsPolicy, Signal, StopPolicy, Stream};
@@ -27,7 +27,7 @@ use std::time::Duration;
 /// use lastwords::{Capture, Command, Output};
 /// use std::time::Duration;
 /// let mut command = Command::new("make");
-/// command.arg("-j4").env("LANG", "C").stderr(Output::ToStdout).stdout(Capture::default().keep(64 << 10));
+/// command.arg("-j4").env("LANG", "C").stderr(Output::ToStdout).stdout(Capture::default().max_bytes(64 << 10));
 /// command.run_limit(Duration::from_secs(600));
 /// ```
 ///
@@ -204,7 +204,7 @@ impl Command {
                 self.said_mut().captures[stream.index()] = capture;
                 OutputPlan::Capture {
                     pipe: capture.pipe,
-                    through: capture.through,
+                    transport: capture.transport,
                 }
             }
             Output::Raw => OutputPlan::Raw,

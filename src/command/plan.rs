@@ -1,6 +1,6 @@
 //! What is to be run, as plain data: made by [`crate::Command`], carried out by a kernel.
 
-use super::{Containment, Through};
+use super::{Containment, Transport};
 use crate::types::Signal;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -35,7 +35,7 @@ pub enum OutputPlan {
         /// Capacity to ask for, of a pipe.
         pipe: Option<u32>,
         /// What it is.
-        through: Through,
+        transport: Transport,
     },
     /// A pipe whose non-blocking read end the host gets.
     Raw,
@@ -53,7 +53,7 @@ impl OutputPlan {
     /// Captured, nothing else said.
     pub const CAPTURED: OutputPlan = OutputPlan::Capture {
         pipe: None,
-        through: Through::Pipe,
+        transport: Transport::Pipe,
     };
 }
 

@@ -48,14 +48,14 @@ impl From<OwnedFd> for Stdin {
 #[non_exhaustive]
 pub struct Capture {
     /// Bytes kept, the newest ones. Default 2 MiB.
-    pub keep: u64,
+    pub max_bytes: u64,
     /// Whether bytes are delivered as [`Event::Output`](crate::Event::Output). Default no: they
     /// are kept only.
     pub deliver: bool,
     /// Undelivered bytes at which the stream is not read any more, so that the child is held back.
     /// Default 256 KiB.
-    pub ahead: u64,
-    /// Lose undelivered bytes beyond `keep` instead of holding the child back; the loss is told.
+    pub high_water_mark: u64,
+    /// Lose undelivered bytes beyond `max_bytes` instead of holding the child back; the loss is told.
     /// Default no.
     pub lossy: bool,
     /// Capacity of the pipe to ask for in bytes (F_SETPIPE_SZ, fcntl(2)). The kernel rounds it up
@@ -66,28 +66,28 @@ pub struct Capture {
     /// the kernel gives it (64 KiB).
     pub pipe: Option<u32>,
     /// A pipe, or a pair of sockets, which is faster and breaks some programs: see
-    /// [`Through::Socket`]. Default: a pipe.
-    pub through: Through,
+    /// [`Transport::Socket`]. Default: a pipe.
+    pub transport: Transport,
 }
 
 impl Default for Capture {
     fn default() -> Self {
         Capture {
-            keep: limits::KEEP,
+            max_bytes: limits::KEEP,
             deliver: false,
-            ahead: limits::AHEAD,
+            high_water_mark: limits::AHEAD,
             lossy: false,
             pipe: None,
-            through: Through::Pipe,
+            transport: Transport::Pipe,
         }
     }
 }
 
 impl Capture {
-    /// Sets [`Capture::keep`].
+    /// Sets [`Capture::max_bytes`].
     #[must_use]
-    pub fn keep(mut self, bytes: u64) -> Self {
-        self.keep = bytes;
+    pub fn max_bytes(mut self, bytes: u64) -> Self {
+        self.max_bytes = bytes;
         self
     }
 
@@ -98,10 +98,10 @@ impl Capture {
         self
     }
 
-    /// Sets [`Capture::ahead`]. At least 1.
+    /// Sets [`Capture::high_water_mark`]. At least 1.
     #[must_use]
-    pub fn ahead(mut self, bytes: u64) -> Self {
-        self.ahead = bytes.max(1);
+    pub fn high_water_mark(mut self, bytes: u64) -> Self {
+        self.high_water_mark = bytes.max(1);
         self
     }
 
@@ -112,10 +112,10 @@ impl Capture {
         self
     }
 
-    /// Sets [`Capture::through`].
+    /// Sets [`Capture::transport`].
     #[must_use]
-    pub fn through(mut self, through: Through) -> Self {
-        self.through = through;
+    pub fn transport(mut self, transport: Transport) -> Self {
+        self.transport = transport;
         self
     }
 
@@ -168,7 +168,7 @@ impl From<OwnedFd> for Output {
 /// What a captured stream comes through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Through {
+pub enum Transport {
     /// A pipe, as programs expect it.
     #[default]
     Pipe,

@@ -237,7 +237,12 @@ impl Run<'_> {
             _ => &mut command,
         };
         if how & 1 == 1 {
-            command.stdout(Capture::default().deliver(true).ahead(4096).keep(100));
+            command.stdout(
+                Capture::default()
+                    .deliver(true)
+                    .high_water_mark(4096)
+                    .max_bytes(100),
+            );
         }
         let generation = self.reactor.start(&command).expect("nothing is refused");
         self.watch.started(&mut self.reactor, generation, 7);

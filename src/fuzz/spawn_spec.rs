@@ -164,7 +164,7 @@ fn ends(from: &mut Bytes<'_>, command: &mut Command) {
         1 => command.stdout(Output::Raw),
         2 => command.stdout(
             Capture::default()
-                .keep(from.number())
+                .max_bytes(from.number())
                 .pipe(Some(u32::from(from.byte()) << 12)),
         ),
         _ => command.stdout(Output::Inherit),
@@ -172,7 +172,7 @@ fn ends(from: &mut Bytes<'_>, command: &mut Command) {
     match from.below(3) {
         0 => command.stderr(Output::Null),
         1 => command.stderr(Output::ToStdout),
-        _ => command.stderr(Capture::default().keep(u64::from(from.byte()))),
+        _ => command.stderr(Capture::default().max_bytes(u64::from(from.byte()))),
     };
 }
 

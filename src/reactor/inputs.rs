@@ -42,7 +42,7 @@ impl<K: Kernel> Reactor<K> {
             SpawnOutcome::Started => self.feed_input(key, Input::Started),
             SpawnOutcome::Failed(error) => {
                 let entry = &mut self.table[key];
-                entry.error = Some(error.shown_by(|text| entry.run.projection.text(text)));
+                entry.error = Some(error.redacted_with(|text| entry.run.projection.text(text)));
                 self.feed_input(key, Input::StartFailed);
             }
         }

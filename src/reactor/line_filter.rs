@@ -13,7 +13,7 @@ impl Command {
     /// Sees each line of the last words as it arrives, as safe text without secrets, and says what
     /// is kept of it. `last_words`, `stderr_tail` and `late_tail` are then made of what it
     /// keeps; one that keeps everything changes nothing of them, as long as
-    /// [`Capture::keep`](crate::Capture::keep) suffices for them (it is called for every line,
+    /// [`Capture::max_bytes`](crate::Capture::max_bytes) suffices for them (it is called for every line,
     /// however little is kept). Raw output is as it is without.
     ///
     /// It is called inside [`Reactor::turn`](crate::Reactor::turn), or whatever other call of the

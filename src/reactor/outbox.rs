@@ -219,7 +219,7 @@ impl<K: Kernel> Reactor<K> {
         event_of(entry, happening)
     }
 
-    /// The host holds this stream back: no [`Event::Output`] of it, and once `ahead` bytes are
+    /// The host holds this stream back: no [`Event::Output`] of it, and once `high_water_mark` bytes are
     /// undelivered it is not read, so that the child is held back too. The idle clock of the
     /// drain stands meanwhile. False if there is no such stream any more.
     pub fn pause_output(&mut self, generation: super::Generation, stream: Stream) -> bool {

@@ -50,9 +50,9 @@ impl Channel {
         let capture = run.captures[stream.index()];
         Channel {
             captured: Captured::new(
-                capture.keep,
+                capture.max_bytes,
                 capture.deliver,
-                capture.ahead.max(1),
+                capture.high_water_mark.max(1),
                 capture.lossy,
             ),
             place: Place::Off,
@@ -83,9 +83,9 @@ pub(super) enum Place {
 pub(super) enum Held {
     /// It is read.
     No,
-    /// `ahead` undelivered bytes: not read, the idle clock stands.
+    /// `high_water_mark` undelivered bytes: not read, the idle clock stands.
     Full,
-    /// The host asked for it: not delivered, and read only up to `ahead`.
+    /// The host asked for it: not delivered, and read only up to `high_water_mark`.
     ByHost,
     /// Both.
     ByHostAndFull,

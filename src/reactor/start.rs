@@ -43,7 +43,7 @@ impl<K: Kernel> Reactor<K> {
         let born = match self.kernel.spawn(command.plan(), generation.token()) {
             Ok(born) => born,
             Err(error) => {
-                return Err(error.shown_by(|text| run.projection.text(text)));
+                return Err(error.redacted_with(|text| run.projection.text(text)));
             }
         };
         let raw = [

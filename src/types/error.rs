@@ -136,7 +136,7 @@ impl SpawnError {
     /// The same, with every text in it as this function shows it: without secrets.
     #[doc(hidden)]
     #[must_use]
-    pub fn shown_by(mut self, shown: impl Fn(&str) -> String) -> SpawnError {
+    pub fn redacted_with(mut self, shown: impl Fn(&str) -> String) -> SpawnError {
         let fault = &mut *self.0;
         if let Some(path) = &mut fault.path {
             let text = path.to_string_lossy();

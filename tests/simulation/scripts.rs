@@ -137,7 +137,12 @@ pub(crate) fn command(
         // The end of everything, since bounds may be infinite.
         .run_limit(Duration::from_millis(pick(rng, &[1, 300, 4_000, 20_000])));
     if matches!(rng.below(3), 0) {
-        command.stdout(Capture::default().deliver(true).ahead(4096).keep(8192));
+        command.stdout(
+            Capture::default()
+                .deliver(true)
+                .high_water_mark(4096)
+                .max_bytes(8192),
+        );
     }
     if chance(rng, 30) {
         // Less than a pipe holds, and more.

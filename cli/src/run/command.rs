@@ -25,7 +25,9 @@ pub(super) fn build(args: &RunArgs, ignored: &[Signal], foreground: bool) -> Com
         StdinChoice::Inherit => Stdin::Inherit,
         StdinChoice::Null => Stdin::Null,
     });
-    let capture = Capture::default().keep(reporting.tail_bytes).deliver(true);
+    let capture = Capture::default()
+        .max_bytes(reporting.tail_bytes)
+        .deliver(true);
     command.stdout(Output::Capture(capture));
     command.stderr(if child.merge {
         Output::ToStdout

@@ -10,7 +10,7 @@ use super::script::{PLAY, Script};
 use super::table::{Entry, ExitSeen, Known};
 use super::world::Recipe;
 use super::{Sim, SimEnd, fails_in_host};
-use crate::command::Through;
+use crate::command::Transport;
 use crate::command::plan::{OutputPlan, Plan, StdinPlan};
 use crate::kernel::{Batch, Born, Got, Notice, ReadOp, Released, Wrote};
 use crate::types::{Errno, Ns, Release, SpawnError, Step, Stream, Token, What, limits};
@@ -120,7 +120,7 @@ impl Sim {
         let capacities = [&plan.stdout, &plan.stderr].map(|plan| match plan {
             OutputPlan::Capture {
                 pipe,
-                through: Through::Pipe,
+                transport: Transport::Pipe,
             } => *pipe,
             _ => None,
         });
@@ -159,9 +159,9 @@ impl Sim {
         match plan {
             // A socket carries bytes as a pipe does; what else it does no child of the simulation
             // looks at.
-            OutputPlan::Capture { pipe, through } => {
+            OutputPlan::Capture { pipe, transport } => {
                 let capacity = pipe
-                    .filter(|_| *through == Through::Pipe)
+                    .filter(|_| *transport == Transport::Pipe)
                     .unwrap_or(default) as usize;
                 Some((
                     self.world.make_pipe(Flow::FromChild, capacity, Some(token)),

@@ -1,7 +1,7 @@
 //! The three streams of a child: which descriptor it gets, and what is left with whom.
 
 use super::read::Pipe;
-use crate::command::Through;
+use crate::command::Transport;
 use crate::command::plan::{OutputPlan, Plan, StdinPlan};
 use crate::kernel::linux::spawn::ChildEnd;
 use crate::kernel::linux::table::Reader;
@@ -79,11 +79,11 @@ impl Ends {
                 ChildEnd::Inherit => ChildEnd::Fd(rustix::stdio::raw_stdout()),
                 end => end,
             },
-            OutputPlan::Capture { pipe, through } => {
-                let (Pipe { ours, childs }, peer) = match (through, pipe) {
-                    (Through::Socket, _) => sockets().map_err(no_pipe)?,
-                    (Through::Pipe, None) => (Pipe::from_child().map_err(no_pipe)?, 0),
-                    (Through::Pipe, Some(size)) => {
+            OutputPlan::Capture { pipe, transport } => {
+                let (Pipe { ours, childs }, peer) = match (transport, pipe) {
+                    (Transport::Socket, _) => sockets().map_err(no_pipe)?,
+                    (Transport::Pipe, None) => (Pipe::from_child().map_err(no_pipe)?, 0),
+                    (Transport::Pipe, Some(size)) => {
                         let (made, had) = Pipe::of_capacity(*size).map_err(no_pipe)?;
                         self.capacities[number - 1] = had;
                         (made, 0)

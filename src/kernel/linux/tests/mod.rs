@@ -12,7 +12,7 @@ use super::process::pidfd;
 use super::table::{Leader, Row};
 use super::test_isolation::alone;
 use crate::capture::Pool;
-use crate::command::Through;
+use crate::command::Transport;
 use crate::command::plan::{OutputPlan, StdinPlan};
 use crate::kernel::linux::*;
 use crate::kernel::{ReadOp, Wake};

@@ -339,7 +339,7 @@ fn a_capacity_that_is_refused_is_told_as_what_was_had() {
                 let plan = Plan {
                     stdout: OutputPlan::Capture {
                         pipe,
-                        through: Through::Pipe,
+                        transport: Transport::Pipe,
                     },
                     ..sh("echo out")
                 };
