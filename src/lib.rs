@@ -99,10 +99,10 @@ pub use text::{
     Line, LineFunction, Lines, LiveTail, Projection, ProjectionBuilder, SecretError, Tail,
 };
 pub use types::{
-    Backend, BackendChoice, BackgroundPolicy, Bound, BuildError, Caps, DetachError, DrainPolicy,
-    Errno, Exit, ExitSource, ExitSourceChoice, FeedError, FeedRefusal, GroupSignal, Holder,
-    LastWordsPolicy, MemberWatch, Outcome, RunError, Signal, Signalled, SpawnError, StatusSource,
-    Step, StopPolicy, Stream, Survivor, TooLarge, TurnError, Usage, Wait,
+    Backend, BackendChoice, BackgroundPolicy, Bound, BuildError, Capabilities, DetachError,
+    DrainPolicy, Errno, Exit, ExitSource, ExitSourceChoice, FeedError, FeedRefusal, GroupSignal,
+    Holder, LastWordsPolicy, MemberWatch, Outcome, ResourceUsage, RunError, Signal, Signalled,
+    SpawnError, StatusSource, Step, StopPolicy, Stream, Survivor, TooLarge, TurnError, Wait,
 };
 
 /// Runs a command to its end, on a loop of its own.

@@ -306,14 +306,17 @@ fn the_host_is_changed_as_little_as_possible(way: Way) {
             Mode::Sigchld => assert!(mask_has(&own_status("SigCgt"), libc::SIGCHLD)),
         }
         assert!(!sys::is_subreaper());
-        let caps = host.reactor.caps().clone();
-        assert_eq!(caps.exit, way.exit_source());
-        assert!(way.backends().contains(&caps.backend), "{caps:?}");
+        let capabilities = host.reactor.capabilities().clone();
+        assert_eq!(capabilities.exit, way.exit_source());
         assert!(
-            !caps.exit_why.is_empty() && !caps.backend_why.is_empty(),
-            "{caps:?}"
+            way.backends().contains(&capabilities.backend),
+            "{capabilities:?}"
         );
-        assert!(way.mode != Mode::OldGroup || !caps.group_signal);
+        assert!(
+            !capabilities.exit_why.is_empty() && !capabilities.backend_why.is_empty(),
+            "{capabilities:?}"
+        );
+        assert!(way.mode != Mode::OldGroup || !capabilities.group_signal);
         host.finish();
         if way.mode != Mode::Sigchld {
             assert_eq!(

@@ -61,7 +61,10 @@ fn code_signal_and_core_dump_are_told_apart(way: Way) {
         );
         assert_eq!(
             (report.exit_source, report.backend),
-            (host.reactor.caps().exit, host.reactor.caps().backend)
+            (
+                host.reactor.capabilities().exit,
+                host.reactor.capabilities().backend
+            )
         );
     }
     let ends = [
@@ -307,10 +310,10 @@ fn a_child_that_somebody_else_reaped_is_told_without_inventing_anything(way: Way
             STOLEN.load(Ordering::Relaxed) > 0,
             "the test must steal something"
         );
-        let caps = host.reactor.caps();
+        let capabilities = host.reactor.capabilities();
         assert!(
-            unknown == 0 || !caps.exit_info || caps.exit == ExitSource::Sigchld,
-            "{known} known, {unknown} unknown: {caps:?}"
+            unknown == 0 || !capabilities.exit_info || capabilities.exit == ExitSource::Sigchld,
+            "{known} known, {unknown} unknown: {capabilities:?}"
         );
         host.finish();
     });
@@ -327,10 +330,12 @@ fn exits_are_seen_with_sigchld_ignored(host: &mut Host) {
                     == (StatusSource::None, Some(Outcome::Unknown)),
             "{exit:?}"
         );
-        let caps = host.reactor.caps();
+        let capabilities = host.reactor.capabilities();
         assert!(
-            exit.code.is_some() || !caps.exit_info || caps.exit == ExitSource::Sigchld,
-            "{exit:?} with {caps:?}"
+            exit.code.is_some()
+                || !capabilities.exit_info
+                || capabilities.exit == ExitSource::Sigchld,
+            "{exit:?} with {capabilities:?}"
         );
         assert!(drained(host.story(child)));
     }
@@ -451,7 +456,11 @@ fn exits_are_seen_where_pidfd_open_is_refused() {
         "exits_are_seen_where_pidfd_open_is_refused",
         &[(libc::SYS_pidfd_open, libc::EPERM)],
         |reactor| {
-            assert!(!reactor.caps().pidfd_open, "{:?}", reactor.caps());
+            assert!(
+                !reactor.capabilities().pidfd_open,
+                "{:?}",
+                reactor.capabilities()
+            );
         },
     );
 }
@@ -463,10 +472,11 @@ fn exits_are_seen_where_pidfd_open_is_missing() {
         "exits_are_seen_where_pidfd_open_is_missing",
         &[(libc::SYS_pidfd_open, libc::ENOSYS)],
         |reactor| {
-            let caps = reactor.caps();
+            let capabilities = reactor.capabilities();
             assert!(
-                !caps.pidfd_open && (caps.exit == ExitSource::Pidfd) == caps.pidfd_from_clone,
-                "{caps:?}"
+                !capabilities.pidfd_open
+                    && (capabilities.exit == ExitSource::Pidfd) == capabilities.pidfd_from_clone,
+                "{capabilities:?}"
             );
         },
     );
@@ -480,8 +490,11 @@ fn exits_are_seen_where_pidfd_send_signal_alone_is_missing() {
         test,
         &[(libc::SYS_pidfd_send_signal, libc::ENOSYS)],
         |reactor| {
-            let caps = reactor.caps();
-            assert!(!caps.pidfd_signal && !caps.group_signal, "{caps:?}");
+            let capabilities = reactor.capabilities();
+            assert!(
+                !capabilities.pidfd_signal && !capabilities.group_signal,
+                "{capabilities:?}"
+            );
         },
     );
 }
@@ -498,12 +511,12 @@ fn exits_are_seen_where_nothing_of_pidfds_is_to_be_had() {
         "exits_are_seen_where_nothing_of_pidfds_is_to_be_had",
         &none,
         |reactor| {
-            let caps = reactor.caps();
+            let capabilities = reactor.capabilities();
             assert!(
-                !caps.clone3 && !caps.pidfd_open && !caps.pidfd_signal,
-                "{caps:?}"
+                !capabilities.clone3 && !capabilities.pidfd_open && !capabilities.pidfd_signal,
+                "{capabilities:?}"
             );
-            assert!(!caps.exit_why.is_empty());
+            assert!(!capabilities.exit_why.is_empty());
         },
     );
 }

@@ -376,7 +376,7 @@ fn a_leader_that_exits_in_the_turn_of_the_grace_timer_is_not_killed(way: Way) {
     wait_zombie(host.reactor.pid(child).expect("a process"));
     wait_until("members that end", || host.mark.alive().is_empty());
     std::thread::sleep(ms(200));
-    let asked_at_once = host.reactor.caps().group_signal;
+    let asked_at_once = host.reactor.capabilities().group_signal;
     let report = host.until_closed(child).report();
     assert_eq!(
         (report.outcome, report.exit.and_then(|exit| exit.code)),

@@ -72,7 +72,13 @@ const BOOLS: usize = 2;
 const LONG_FILES: &[&str] = &[];
 /// Structs that are plain data (what a kernel can do, is to do, or is told to do without): every
 /// `bool` is a fact of its own.
-const MANY_BOOLS: &[&str] = &["Caps", "Plan", "Prepared", "SimOptions", "SpawnOptions"];
+const MANY_BOOLS: &[&str] = &[
+    "Capabilities",
+    "Plan",
+    "Prepared",
+    "SimOptions",
+    "SpawnOptions",
+];
 /// Functions that are one table, one row a line.
 const LONG_FUNCTIONS: &[&str] = &[];
 

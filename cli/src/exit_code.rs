@@ -94,7 +94,7 @@ fn work_did_not_finish(report: &Report) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lastwords::{Backend, Caps, Errno, Exit, ExitSource, StatusSource, TooLarge};
+    use lastwords::{Backend, Capabilities, Errno, Exit, ExitSource, StatusSource, TooLarge};
 
     const ENOENT: Errno = Errno::from_raw(2);
 
@@ -102,7 +102,7 @@ mod tests {
         of_report(&Report::of_failed_spawn(
             vec!["x".into()],
             error,
-            &Caps::bare(Backend::Epoll, ExitSource::Pidfd),
+            &Capabilities::bare(Backend::Epoll, ExitSource::Pidfd),
         ))
     }
 
@@ -111,7 +111,7 @@ mod tests {
         let mut report = Report::of_failed_spawn(
             vec!["x".into()],
             error,
-            &Caps::bare(Backend::Epoll, ExitSource::Pidfd),
+            &Capabilities::bare(Backend::Epoll, ExitSource::Pidfd),
         );
         (report.error, report.exit, report.outcome) = (None, Some(exit), Some(outcome));
         of_report(&report)

@@ -30,12 +30,12 @@ pub(super) enum Told {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Given {
     pub(super) policy: Policy,
-    /// The kernel can signal and ask a group through the leader's pidfd (`Caps::group_signal`).
+    /// The kernel can signal and ask a group through the leader's pidfd (`Capabilities::group_signal`).
     pub(super) group_signal: bool,
 }
 
 impl Given {
-    /// A policy, and `Caps::group_signal` of the kernel.
+    /// A policy, and `Capabilities::group_signal` of the kernel.
     pub fn new(policy: Policy, group_signal: bool) -> Given {
         Given {
             policy: Policy {
@@ -51,7 +51,7 @@ impl Given {
         &self.policy
     }
 
-    /// `Caps::group_signal` of the kernel.
+    /// `Capabilities::group_signal` of the kernel.
     pub const fn group_signal(&self) -> bool {
         self.group_signal
     }
@@ -88,7 +88,7 @@ pub struct Life {
 
 impl Life {
     /// A process that has just been made. `captured`: stdout, stderr. `feeds_stdin`: the loop
-    /// writes its stdin. `group_signal`: `Caps::group_signal`.
+    /// writes its stdin. `group_signal`: `Capabilities::group_signal`.
     pub fn new(policy: Policy, captured: [bool; 2], feeds_stdin: bool, group_signal: bool) -> Life {
         Life::sharing(
             Arc::new(Given::new(policy, group_signal)),

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// ```
 /// use lastwords::{ExitSourceChoice, Reactor};
 /// let reactor = Reactor::builder().exit_source(ExitSourceChoice::Sigchld).build()?;
-/// println!("{}", reactor.caps().exit_why);
+/// println!("{}", reactor.capabilities().exit_why);
 /// # Ok::<(), lastwords::BuildError>(())
 /// ```
 #[derive(Clone, Debug, Default)]

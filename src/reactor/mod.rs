@@ -39,7 +39,7 @@ use crate::kernel::linux::Linux;
 use crate::kernel::{Kernel, Notices, Released};
 use crate::lifecycle::Timer;
 use crate::text::Projection;
-use crate::types::{Backend, BuildError, Caps, Ns, Token, limits};
+use crate::types::{Backend, BuildError, Capabilities, Ns, Token, limits};
 use crate::wheel::Wheel;
 use arrayvec::ArrayVec;
 use effects::Answer;
@@ -214,8 +214,8 @@ impl<K: Kernel> Reactor<K> {
     }
 
     /// What the kernel can do here, and why what was chosen was chosen.
-    pub fn caps(&self) -> &Caps {
-        self.kernel.caps()
+    pub fn capabilities(&self) -> &Capabilities {
+        self.kernel.capabilities()
     }
 
     /// Counters.
@@ -266,7 +266,7 @@ impl<K: Kernel> Reactor<K> {
     /// Reads between two looks at the poll set: one on epoll, where a look costs a tenth of a
     /// microsecond; a whole batch on io_uring, where a batch is one system call.
     fn batch(&self) -> usize {
-        match self.kernel.caps().backend {
+        match self.kernel.capabilities().backend {
             Backend::Epoll | Backend::Sim => 1,
             Backend::Uring => limits::BATCH,
         }
@@ -294,7 +294,7 @@ impl<K: Kernel> Reactor<K> {
 impl<K: Kernel> fmt::Debug for Reactor<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reactor")
-            .field("caps", self.kernel.caps())
+            .field("capabilities", self.kernel.capabilities())
             .field("stats", &self.stats())
             .finish_non_exhaustive()
     }

@@ -4,7 +4,7 @@ use super::Reactor;
 use super::outbox::Item;
 use super::slot::{Place, Sweep};
 use crate::capture::Block;
-use crate::kernel::{Batch, Got, Kernel, ReadOp};
+use crate::kernel::{Batch, Kernel, ReadOp, ReadResult};
 use crate::lifecycle::Input;
 use crate::report::StreamEnd;
 use crate::types::{Stream, Token, TurnError, What, limits};
@@ -91,7 +91,7 @@ impl<K: Kernel> Reactor<K> {
             stream: token,
             room,
             spare,
-            got: Got::Unasked,
+            result: ReadResult::Stale,
         }
     }
 
@@ -110,24 +110,24 @@ impl<K: Kernel> Reactor<K> {
     }
 
     fn took(&mut self, op: ReadOp, sweeping: bool) {
-        let (token, got) = (op.stream, op.got);
+        let (token, result) = (op.stream, op.result);
         let What::Output(stream) = token.what() else {
             return;
         };
         let Some(key) = self.find(token) else { return };
         self.store(key, stream, op);
-        let input = match got {
-            Got::Data { n, hot } => {
+        let input = match result {
+            ReadResult::Data { n, more_available } => {
                 self.stats.bytes += n as u64;
-                self.count_sweep(key, stream, n as u64, hot, sweeping);
+                self.count_sweep(key, stream, n as u64, more_available, sweeping);
                 Input::Bytes(stream, n as u64)
             }
-            Got::Empty | Got::Unasked => {
+            ReadResult::Empty | ReadResult::Stale => {
                 self.count_sweep(key, stream, u64::MAX, false, sweeping);
                 return;
             }
-            Got::End => Input::Ended(stream, StreamEnd::Eof),
-            Got::Failed(errno) => {
+            ReadResult::End => Input::Ended(stream, StreamEnd::Eof),
+            ReadResult::Failed(errno) => {
                 if let Some(channel) = self.table[key].channel_mut(stream) {
                     channel.error = Some(errno);
                 }
@@ -146,18 +146,25 @@ impl<K: Kernel> Reactor<K> {
     fn store(&mut self, key: usize, stream: Stream, op: ReadOp) {
         let now = self.now;
         let ReadOp {
-            room, spare, got, ..
+            room,
+            spare,
+            result,
+            ..
         } = op;
-        let room = match got {
-            Got::Data { .. } if self.table[key].owes_words(stream) => {
+        let room = match result {
+            ReadResult::Data { .. } if self.table[key].owes_words(stream) => {
                 self.settle_before(key, stream, room)
             }
-            Got::Data { .. } | Got::Empty | Got::End | Got::Failed(_) | Got::Unasked => room,
+            ReadResult::Data { .. }
+            | ReadResult::Empty
+            | ReadResult::End
+            | ReadResult::Failed(_)
+            | ReadResult::Stale => room,
         };
         let Some(channel) = self.table[key].channel_mut(stream) else {
             return;
         };
-        if let (Some(watch), Got::Data { n, .. }) = (&mut channel.watch, got) {
+        if let (Some(watch), ReadResult::Data { n, .. }) = (&mut channel.watch, result) {
             // Before anything of it is kept: little may be.
             let (begun, left) = room.as_ref().map_or((&[][..], n), |(block, full)| {
                 let bytes = block.bytes().get(*full as usize..).unwrap_or_default();
@@ -171,9 +178,11 @@ impl<K: Kernel> Reactor<K> {
                 &mut self.panic,
             );
         }
-        let spare = match got {
-            Got::Data { n, .. } => channel.captured.store(&mut self.pool, room, spare, n, now),
-            Got::Empty | Got::End | Got::Failed(_) | Got::Unasked => {
+        let spare = match result {
+            ReadResult::Data { n, .. } => {
+                channel.captured.store(&mut self.pool, room, spare, n, now)
+            }
+            ReadResult::Empty | ReadResult::End | ReadResult::Failed(_) | ReadResult::Stale => {
                 channel.captured.give_back(room);
                 spare
             }
@@ -203,9 +212,16 @@ impl<K: Kernel> Reactor<K> {
 
     /// What a read means for the list and for the sweep: more may be there, or the sweep of this
     /// stream is over.
-    fn count_sweep(&mut self, key: usize, stream: Stream, n: u64, hot: bool, sweeping: bool) {
+    fn count_sweep(
+        &mut self,
+        key: usize,
+        stream: Stream,
+        n: u64,
+        more_available: bool,
+        sweeping: bool,
+    ) {
         if !sweeping {
-            if hot {
+            if more_available {
                 self.heat(key, stream);
             }
             return;

@@ -159,7 +159,7 @@ impl<K: Kernel> Reactor<K> {
         let [stderr_tail, late_tail] = entry.take_words();
         let entry = &self.table[key];
         let ran = entry.error.is_none();
-        let caps = self.kernel.caps();
+        let capabilities = self.kernel.capabilities();
         let closed = entry.closed().unwrap_or(self.now);
         let told = entry.told.as_deref();
         Report {
@@ -187,8 +187,8 @@ impl<K: Kernel> Reactor<K> {
                 total: closed.since(entry.born).to_duration(),
             }),
             usage: told.and_then(|told| told.usage).filter(|_| ran),
-            backend: caps.backend,
-            exit_source: caps.exit,
+            backend: capabilities.backend,
+            exit_source: capabilities.exit,
         }
     }
 }

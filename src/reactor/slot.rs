@@ -7,7 +7,7 @@ use crate::capture::{Captured, Pool};
 use crate::command::shared::Run;
 use crate::lifecycle::{Life, Timer};
 use crate::report::{DrainReport, Settled, StdinEnd, StdinReport, StreamReport};
-use crate::types::{Errno, Ns, SpawnError, Stream, Survivor, Token, Usage, What, limits};
+use crate::types::{Errno, Ns, ResourceUsage, SpawnError, Stream, Survivor, Token, What, limits};
 use crate::wheel::TimerId;
 use std::collections::VecDeque;
 use std::num::NonZero;
@@ -174,7 +174,7 @@ pub(super) enum Sweep {
 #[derive(Debug, Default)]
 pub(super) struct Told {
     pub(super) exited: Option<Ns>,
-    pub(super) usage: Option<Usage>,
+    pub(super) usage: Option<ResourceUsage>,
     pub(super) closed: Option<Ns>,
     /// Where in the stream of the last words the late ones begin.
     pub(super) mark: Option<u64>,

@@ -4,7 +4,7 @@ use super::slot::{Entry, Feed, Slot, Sweep};
 use super::{Generation, Reactor};
 use crate::command::shared::Run;
 use crate::command::{Command, Containment};
-use crate::kernel::{Born, Kernel, Until, WaitError};
+use crate::kernel::{Kernel, Spawned, Until, WaitError};
 use crate::lifecycle::{Life, State};
 use crate::types::{Errno, Ns, SpawnError, Step, Stream, Token, What, limits};
 use std::collections::VecDeque;
@@ -39,7 +39,7 @@ impl<K: Kernel> Reactor<K> {
         };
         // Before the child exists: it may have ended by the time this thread is let run again.
         self.now = self.kernel.now();
-        let run = command.run(&self.projection, self.kernel.caps().group_signal);
+        let run = command.run(&self.projection, self.kernel.capabilities().group_signal);
         let born = match self.kernel.spawn(command.plan(), generation.token()) {
             Ok(born) => born,
             Err(error) => {
@@ -150,7 +150,7 @@ impl<K: Kernel> Reactor<K> {
         command: &Command,
         run: Arc<Run>,
         generation: Generation,
-        born: &Born<K::Raw>,
+        born: &Spawned<K::Raw>,
     ) -> Entry {
         let captured = Stream::ALL.map(|stream| run.captures(stream));
         let feed = command.feeds_stdin().then(|| {

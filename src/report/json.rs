@@ -7,7 +7,8 @@ use super::{
     StopReason, StopReport, StreamEnd, StreamReport, Timing, Verdict,
 };
 use crate::types::{
-    Backend, Bound, Errno, Exit, ExitSource, Holder, Outcome, Signal, SpawnError, Survivor, Usage,
+    Backend, Bound, Errno, Exit, ExitSource, Holder, Outcome, ResourceUsage, Signal, SpawnError,
+    Survivor,
 };
 use serde::{Serialize, Serializer};
 use std::time::{Duration, SystemTime};
@@ -274,8 +275,8 @@ struct UsageJson {
     max_rss_kib: Option<u64>,
 }
 
-impl From<Usage> for UsageJson {
-    fn from(usage: Usage) -> UsageJson {
+impl From<ResourceUsage> for UsageJson {
+    fn from(usage: ResourceUsage) -> UsageJson {
         UsageJson {
             user_us: micros(usage.user),
             system_us: micros(usage.system),
@@ -310,7 +311,7 @@ fn micros(d: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{Caps, DrainPolicy, StatusSource, Step, Stream};
+    use crate::types::{Capabilities, DrainPolicy, StatusSource, Step, Stream};
     use serde_json::{Value, json};
 
     fn json(report: &Report) -> Value {
@@ -322,7 +323,7 @@ mod tests {
         Report::of_failed_spawn(
             vec!["nope".into(), "-x".into()],
             error,
-            &Caps::bare(Backend::Epoll, ExitSource::Pidfd),
+            &Capabilities::bare(Backend::Epoll, ExitSource::Pidfd),
         )
     }
 
@@ -385,7 +386,7 @@ mod tests {
             ran: Some(Duration::from_micros(3)),
             total: Duration::from_micros(4),
         });
-        report.usage = Some(Usage::new(
+        report.usage = Some(ResourceUsage::new(
             Duration::from_micros(1),
             Duration::from_micros(2),
             None,

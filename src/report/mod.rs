@@ -5,8 +5,8 @@
 mod json;
 
 use crate::types::{
-    Backend, Bound, Caps, DrainPolicy, Errno, Exit, ExitSource, Holder, Outcome, Signal,
-    SpawnError, Stream, Survivor, Usage,
+    Backend, Bound, Capabilities, DrainPolicy, Errno, Exit, ExitSource, Holder, Outcome,
+    ResourceUsage, Signal, SpawnError, Stream, Survivor,
 };
 use std::time::{Duration, SystemTime};
 
@@ -370,7 +370,7 @@ pub struct Report {
     /// When; `None` when it could not be started.
     pub timing: Option<Timing>,
     /// What it used, where the status was ours to collect.
-    pub usage: Option<Usage>,
+    pub usage: Option<ResourceUsage>,
     /// The poll set.
     pub backend: Backend,
     /// The exit watch.
@@ -382,7 +382,11 @@ impl Report {
     /// [`Reactor::start`](crate::Reactor) has refused it.
     ///
     /// `command` is told as it is given.
-    pub fn of_failed_spawn(command: Vec<String>, error: SpawnError, caps: &Caps) -> Report {
+    pub fn of_failed_spawn(
+        command: Vec<String>,
+        error: SpawnError,
+        capabilities: &Capabilities,
+    ) -> Report {
         Report {
             id: None,
             generation: 0,
@@ -404,8 +408,8 @@ impl Report {
             background: None,
             timing: None,
             usage: None,
-            backend: caps.backend,
-            exit_source: caps.exit,
+            backend: capabilities.backend,
+            exit_source: capabilities.exit,
         }
     }
 

@@ -63,7 +63,7 @@ pub enum BackendChoice {
     /// epoll.
     Epoll,
     /// io_uring where the kernel has what it needs, else epoll with the reason told
-    /// ([`Caps::backend_why`](crate::Caps)).
+    /// ([`Capabilities::backend_why`](crate::Capabilities)).
     ///
     /// A host that sleeps in epoll_wait(2) on the loop's descriptor may see EINTR when something
     /// happens. What was watched before a loop is sent to another thread is still noted by the
@@ -108,7 +108,7 @@ pub enum MemberWatch {
 /// What this kernel, in this process, can do: found once, by trying, when the loop is built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Caps {
+pub struct Capabilities {
     /// The poll set in use.
     pub backend: Backend,
     /// Why this one: `"epoll was asked for"`, `"io_uring refused: Operation not permitted
@@ -138,10 +138,10 @@ pub struct Caps {
     pub members: MemberWatch,
 }
 
-impl Caps {
+impl Capabilities {
     /// A description with nothing but the backend and the exit source: the rest is refused.
-    pub fn bare(backend: Backend, exit: ExitSource) -> Caps {
-        Caps {
+    pub fn bare(backend: Backend, exit: ExitSource) -> Capabilities {
+        Capabilities {
             backend,
             backend_why: String::new(),
             exit,

@@ -127,13 +127,13 @@ pub struct ExitInfo {
     /// How it ended.
     pub exit: Exit,
     /// What it used; `None` when the status was not ours to collect.
-    pub usage: Option<Usage>,
+    pub usage: Option<ResourceUsage>,
 }
 
 /// What a child used (getrusage(2)), its own waited-for children included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub struct Usage {
+pub struct ResourceUsage {
     /// CPU time in user mode.
     pub user: Duration,
     /// CPU time in the kernel.
@@ -143,10 +143,10 @@ pub struct Usage {
     pub max_rss_kib: Option<u64>,
 }
 
-impl Usage {
+impl ResourceUsage {
     /// Puts one together.
-    pub fn new(user: Duration, system: Duration, max_rss_kib: Option<u64>) -> Usage {
-        Usage {
+    pub fn new(user: Duration, system: Duration, max_rss_kib: Option<u64>) -> ResourceUsage {
+        ResourceUsage {
             user,
             system,
             max_rss_kib,

@@ -15,14 +15,14 @@ mod time;
 mod token;
 
 pub use capabilities::{
-    Backend, BackendChoice, Caps, ExitSource, ExitSourceChoice, GroupSignal, MemberWatch,
+    Backend, BackendChoice, Capabilities, ExitSource, ExitSourceChoice, GroupSignal, MemberWatch,
 };
 pub use errno::Errno;
 pub use error::{
     BuildError, DetachError, FeedError, FeedRefusal, RunError, SpawnError, Step, TooLarge,
     TurnError,
 };
-pub use exit::{Exit, ExitInfo, Outcome, StatusSource, Usage};
+pub use exit::{Exit, ExitInfo, Outcome, ResourceUsage, StatusSource};
 pub use policy::{BackgroundPolicy, Bound, DrainPolicy, LastWordsPolicy, Policy, StopPolicy, Wait};
 pub use process::{Holder, Keep, Member, Probe, Release, Survivor};
 pub use signal::{Signal, Signalled};

@@ -107,8 +107,10 @@ pub(crate) fn whoever_has_left_the_group_is_found_by_what_contains_it_and_signal
         match host.kernel().signal(token, Signal::TERM) {
             Signalled::Sent => until_empty(&mut host, token),
             Signalled::NoWay => {
-                let caps = host.kernel().caps();
-                assert!(!caps.group_signal && caps.members == MemberWatch::ByLooking);
+                let capabilities = host.kernel().capabilities();
+                assert!(
+                    !capabilities.group_signal && capabilities.members == MemberWatch::ByLooking
+                );
                 for member in members(&mut host, token) {
                     host.rig.kill(member.who.pid, Signal::KILL);
                 }
@@ -134,7 +136,7 @@ pub(crate) fn whoever_is_outside_gets_a_signal_once_it_is_found_and_once_only<R:
         Signalled::Empty
     );
     assert_eq!(members(&mut host, token).len(), 2);
-    if host.kernel().caps().members == MemberWatch::ByPidfd {
+    if host.kernel().capabilities().members == MemberWatch::ByPidfd {
         assert_eq!(
             host.kernel().signal_outside(token, Signal::TERM),
             Signalled::Sent

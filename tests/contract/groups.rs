@@ -98,7 +98,8 @@ pub(crate) fn a_stolen_child_is_ended_or_lost<R: Rig>() {
                 );
             }
             Collected::Lost => assert!(
-                !host.kernel().caps().exit_info || host.kernel().caps().exit == ExitSource::Sigchld
+                !host.kernel().capabilities().exit_info
+                    || host.kernel().capabilities().exit == ExitSource::Sigchld
             ),
             Collected::NotYet => unreachable!(),
         }
@@ -198,8 +199,8 @@ pub(crate) fn a_group_is_signalled_after_its_leader_was_reaped<R: Rig>() {
             assert_eq!(host.kernel().signal(token, Signal::KILL), Signalled::Sent);
         }
         Signalled::NoWay => {
-            let caps = host.kernel().caps();
-            assert!(!caps.group_signal && caps.members == MemberWatch::ByLooking);
+            let capabilities = host.kernel().capabilities();
+            assert!(!capabilities.group_signal && capabilities.members == MemberWatch::ByLooking);
             host.rig.kill(pid, Signal::KILL);
         }
         signalled @ (Signalled::Empty | Signalled::Denied) => panic!("{signalled:?}"),
@@ -284,7 +285,7 @@ pub(crate) fn the_end_of_a_watched_member_is_noticed<R: Rig>() {
     let left = members(&mut host, token);
     assert_eq!(left.len(), 2);
     let places = [token.with(What::Member(0)), token.with(What::Member(63))];
-    if host.kernel().caps().members == MemberWatch::ByLooking {
+    if host.kernel().capabilities().members == MemberWatch::ByLooking {
         assert!(host.kernel().watch(&left[0], places[0]).is_err());
     } else {
         for (member, place) in left.iter().zip(places) {

@@ -5,8 +5,8 @@ use crate::support;
 use lastwords::__internals::capture::Pool;
 use lastwords::__internals::command::plan::Plan;
 use lastwords::__internals::kernel::{
-    Batch, Born, Collected, Found, Got, Notice, Notices, ReadOp, Scan, ScanStep, SpawnOutcome,
-    Until,
+    Batch, Collected, Found, Notice, Notices, ReadOp, ReadResult, Scan, ScanStep, SpawnOutcome,
+    Spawned, Until,
 };
 use lastwords::__internals::types::{ExitInfo, Keep, Release, Slot, Token, What, limits};
 use lastwords::sim::Ns;
@@ -57,7 +57,11 @@ impl<R: Rig> Host<R> {
     }
 
     /// Starts a plan.
-    pub(crate) fn born(&mut self, slot: u32, plan: Plan) -> (Token, Born<<R::K as Kernel>::Raw>) {
+    pub(crate) fn born(
+        &mut self,
+        slot: u32,
+        plan: Plan,
+    ) -> (Token, Spawned<<R::K as Kernel>::Raw>) {
         let token = self.token(slot);
         let born = self
             .kernel()
@@ -163,27 +167,27 @@ impl<R: Rig> Host<R> {
     }
 
     /// One read with a spare block of this size.
-    pub(crate) fn read(&mut self, stream: Token, size: usize) -> (Got, Vec<u8>) {
+    pub(crate) fn read(&mut self, stream: Token, size: usize) -> (ReadResult, Vec<u8>) {
         let mut batch = Batch::new();
         batch.push(ReadOp {
             stream,
             room: None,
             spare: self.pool.take(size),
-            got: Got::Unasked,
+            result: ReadResult::Stale,
         });
         self.kernel().read(&mut batch);
         let op = batch.pop().expect("the batch keeps its reads");
-        let n = if let Got::Data { n, .. } = op.got {
+        let n = if let ReadResult::Data { n, .. } = op.result {
             n
         } else {
             0
         };
         let bytes = op.spare.bytes()[..n].to_vec();
         self.pool.put(op.spare);
-        (op.got, bytes)
+        (op.result, bytes)
     }
 
-    /// Reads as a reactor does: while hot at once, else after the next notice; to end of file. The
+    /// Reads as a reactor does: at once while more is available, else after the next notice; to end of file. The
     /// bytes, and how many notices it took.
     #[track_caller]
     pub(crate) fn read_to_end(&mut self, stream: Token, size: usize) -> (Vec<u8>, usize) {
@@ -192,13 +196,20 @@ impl<R: Rig> Host<R> {
             self.wait_for(Notice::Readable(stream));
             notices += 1;
             loop {
-                let (got, bytes) = self.read(stream, size);
+                let (result, bytes) = self.read(stream, size);
                 all.extend(bytes);
-                match got {
-                    Got::Data { hot: true, .. } => {}
-                    Got::Data { hot: false, .. } | Got::Empty => break,
-                    Got::End => return (all, notices),
-                    Got::Failed(_) | Got::Unasked => panic!("{got:?}"),
+                match result {
+                    ReadResult::Data {
+                        more_available: true,
+                        ..
+                    } => {}
+                    ReadResult::Data {
+                        more_available: false,
+                        ..
+                    }
+                    | ReadResult::Empty => break,
+                    ReadResult::End => return (all, notices),
+                    ReadResult::Failed(_) | ReadResult::Stale => panic!("{result:?}"),
                 }
             }
         }

@@ -79,9 +79,9 @@ impl<const KIND: u8> Rig for LinuxRig<KIND> {
             options.backend = BackendChoice::Uring;
         }
         let linux = Linux::new(options).expect("a poll set");
-        if linux.caps().backend == Backend::Epoll && KIND & URING != 0 {
+        if linux.capabilities().backend == Backend::Epoll && KIND & URING != 0 {
             // Then the promises are kept by epoll, as they are where it was asked for.
-            eprintln!("{}", linux.caps().backend_why);
+            eprintln!("{}", linux.capabilities().backend_why);
         }
         LinuxRig {
             linux,

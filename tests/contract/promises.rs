@@ -5,7 +5,9 @@ use crate::rig::Rig;
 use crate::support;
 use lastwords::__internals::command::plan::StdinPlan;
 use lastwords::__internals::kernel::sim::script::pattern;
-use lastwords::__internals::kernel::{Collected, Got, Notice, SpawnOutcome, Until, Wake, Wrote};
+use lastwords::__internals::kernel::{
+    Collected, Notice, ReadResult, SpawnOutcome, Until, Wake, Wrote,
+};
 use lastwords::__internals::types::{Keep, Release, Token, What, limits};
 use lastwords::sim::Ns;
 use lastwords::{Kernel, Signal, Stream};
@@ -80,7 +82,7 @@ pub(crate) fn a_spawn_error_leaves_nothing<R: Rig>() {
             for stream in Stream::ALL {
                 assert_eq!(
                     host.read(out_of(token, stream), limits::BLOCK).0,
-                    Got::End,
+                    ReadResult::End,
                     "{what}"
                 );
             }
@@ -109,9 +111,9 @@ pub(crate) fn end_of_file_is_there_at_the_exit_notice<R: Rig>() {
                     let (got, bytes) = host.read(out_of(token, stream), 16 << 10);
                     all.extend(bytes);
                     match got {
-                        Got::Data { .. } => {}
-                        Got::End => break,
-                        Got::Empty | Got::Failed(_) | Got::Unasked => {
+                        ReadResult::Data { .. } => {}
+                        ReadResult::End => break,
+                        ReadResult::Empty | ReadResult::Failed(_) | ReadResult::Stale => {
                             panic!("{script}: {got:?} on {stream}")
                         }
                     }
@@ -163,18 +165,20 @@ pub(crate) fn a_read_that_is_not_hot_gets_the_next_notice<R: Rig>() {
             host.wait_for(Notice::Readable(stream));
             loop {
                 match host.read(stream, 4096).0 {
-                    Got::Data { n, hot } => {
+                    ReadResult::Data { n, more_available } => {
                         total += n as u64;
                         assert!(
-                            hot || n < 4096,
+                            more_available || n < 4096,
                             "a full block says nothing about what is left"
                         );
-                        if !hot {
+                        if !more_available {
                             break;
                         }
                     }
-                    Got::Empty => break,
-                    got @ (Got::End | Got::Failed(_) | Got::Unasked) => panic!("{got:?}"),
+                    ReadResult::Empty => break,
+                    got @ (ReadResult::End | ReadResult::Failed(_) | ReadResult::Stale) => {
+                        panic!("{got:?}")
+                    }
                 }
             }
         }
@@ -204,7 +208,10 @@ pub(crate) fn a_stale_token_does_nothing<R: Rig>() {
     ] {
         host.kernel().close(old.with(what));
     }
-    assert_eq!(host.read(out_of(old, Stream::Stdout), 4096).0, Got::Unasked);
+    assert_eq!(
+        host.read(out_of(old, Stream::Stdout), 4096).0,
+        ReadResult::Stale
+    );
     assert!(!matches!(
         host.kernel().write(old.with(What::Stdin), b"x"),
         Wrote::Took(_)
@@ -251,7 +258,7 @@ pub(crate) fn a_closed_read_end_is_closed_for_the_writer_at_once<R: Rig>() {
         );
         let info = host.exit(token, Keep::No);
         assert_eq!(info.exit.signal, Some(Signal::PIPE));
-        assert_eq!(host.read(stream, 4096).0, Got::Unasked);
+        assert_eq!(host.read(stream, 4096).0, ReadResult::Stale);
         host.kernel().release(token, Release::Close);
     }
     host.done();
@@ -317,7 +324,14 @@ pub(crate) fn exits_behind_hot_streams_are_announced_by_the_next_look<R: Rig>() 
             .drain(..ready.len().min(limits::BATCH))
             .collect::<Vec<_>>()
         {
-            if let (Got::Data { hot: true, .. }, _) = host.read(stream, limits::BLOCK) {
+            if let (
+                ReadResult::Data {
+                    more_available: true,
+                    ..
+                },
+                _,
+            ) = host.read(stream, limits::BLOCK)
+            {
                 ready.push(stream);
             }
         }
@@ -402,7 +416,10 @@ pub(crate) fn the_descriptor_is_readable_while_a_notice_waits<R: Rig>() {
     let stdin = token.with(What::Stdin);
     host.pass_until("bytes", Rig::is_readable);
     host.wait_for(Notice::Readable(out_of(token, Stream::Stdout)));
-    while !matches!(host.read(out_of(token, Stream::Stdout), 4096).0, Got::Empty) {}
+    while !matches!(
+        host.read(out_of(token, Stream::Stdout), 4096).0,
+        ReadResult::Empty
+    ) {}
     let mut left = 70_000;
     while left > 0 {
         match host.kernel().write(stdin, &vec![0; left]) {

@@ -17,7 +17,7 @@ const IDLE: Duration = Duration::from_millis(100);
 /// io_uring can be had here.
 pub(crate) fn has_uring() -> bool {
     let built = Reactor::builder().backend(BackendChoice::Uring).build();
-    built.is_ok_and(|reactor| reactor.caps().backend == Backend::Uring)
+    built.is_ok_and(|reactor| reactor.capabilities().backend == Backend::Uring)
 }
 
 /// Free bytes that are kept from round to round, as the other peers keep their rings.

@@ -165,11 +165,15 @@ fn build_reactor(args: &RunArgs) -> Result<Reactor, String> {
 
 /// The warning that io_uring was asked for and cannot be used here.
 fn backend_fallback(args: &RunArgs, reactor: &Reactor) -> Option<Message> {
-    let caps = reactor.caps();
+    let capabilities = reactor.capabilities();
     let missing = BackendChoice::from(args.kernel.backend) == BackendChoice::Uring
-        && caps.backend != Backend::Uring;
-    (missing && !args.reporting.quiet)
-        .then(|| Message::warning(format!("{} is used: {}", caps.backend, caps.backend_why)))
+        && capabilities.backend != Backend::Uring;
+    (missing && !args.reporting.quiet).then(|| {
+        Message::warning(format!(
+            "{} is used: {}",
+            capabilities.backend, capabilities.backend_why
+        ))
+    })
 }
 
 /// The report of a command that could not be started.
@@ -180,7 +184,7 @@ fn failed_spawn(
     error: SpawnError,
 ) -> Box<Report> {
     let command = projection.command_line(args.command.iter().map(|word| word.as_bytes()));
-    let mut report = Report::of_failed_spawn(command, error, reactor.caps());
+    let mut report = Report::of_failed_spawn(command, error, reactor.capabilities());
     report.redacted = projection.redacts();
     Box::new(report)
 }

@@ -339,5 +339,8 @@ fn the_ring_is_used_where_it_can_be_had_and_the_command_runs_all_the_same() {
         ),
         (Some(4), &b"out\n"[..], &b"err\n"[..])
     );
-    assert_eq!(report["backend"], json!(asked.caps().backend.to_string()));
+    assert_eq!(
+        report["backend"],
+        json!(asked.capabilities().backend.to_string())
+    );
 }

@@ -16,8 +16,8 @@ pub use notice::{Notice, Notices};
 use crate::capture::Block;
 use crate::command::plan::Plan;
 use crate::types::{
-    Caps, Errno, ExitInfo, Holder, Keep, Member, Ns, Probe, Release, Signal, Signalled, SpawnError,
-    Token, limits,
+    Capabilities, Errno, ExitInfo, Holder, Keep, Member, Ns, Probe, Release, Signal, Signalled,
+    SpawnError, Token, limits,
 };
 use arrayvec::ArrayVec;
 use std::sync::Arc;
@@ -38,20 +38,20 @@ pub struct ReadOp {
     pub room: Option<(Block, u32)>,
     /// An empty block: filled second.
     pub spare: Block,
-    /// [`Got::Unasked`] before, anything else after.
-    pub got: Got,
+    /// [`ReadResult::Stale`] before, anything else after.
+    pub result: ReadResult,
 }
 
 /// What a read brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Got {
+pub enum ReadResult {
     /// `n` bytes: room first, then spare.
     Data {
         /// How many, at least 1.
         n: usize,
-        /// More may be there, and no notice is owed. Not hot: the next byte, end of file or error
+        /// More may be there, and no notice is owed. When false, the next byte, end of file or error
         /// makes a notice.
-        hot: bool,
+        more_available: bool,
     },
     /// Nothing there; a notice is owed.
     Empty,
@@ -60,7 +60,7 @@ pub enum Got {
     /// Never EAGAIN or EINTR.
     Failed(Errno),
     /// The token is stale or closed.
-    Unasked,
+    Stale,
 }
 
 /// Reads that are done in one call.
@@ -83,7 +83,7 @@ pub enum Until {
 /// A child that exists, and leads a group of its own. Whether it executes its program is told by
 /// [`Kernel::outcome`].
 #[derive(Debug)]
-pub struct Born<Raw> {
+pub struct Spawned<Raw> {
     /// Its process id, and its group's.
     pub pid: u32,
     /// The write end of a stdin that the host wants to own.
@@ -244,7 +244,7 @@ pub trait Kernel: sealed::Sealed {
     type Waker: Wake + Clone + Send + Sync + 'static;
 
     /// What it can do.
-    fn caps(&self) -> &Caps;
+    fn capabilities(&self) -> &Capabilities;
 
     /// Monotonic time since the kernel object was made.
     fn now(&mut self) -> Ns;
@@ -272,8 +272,11 @@ pub trait Kernel: sealed::Sealed {
     /// setpgid), every pipe end has an owner, everything is watched, and exactly one `Outcome`
     /// becomes known. Or `Err`, and nothing is left: no process, descriptor, watch, stack or
     /// table entry. `generation` is its token with [`What::Spawn`](crate::types::What::Spawn).
-    fn spawn(&mut self, plan: &Arc<Plan>, generation: Token)
-    -> Result<Born<Self::Raw>, SpawnError>;
+    fn spawn(
+        &mut self,
+        plan: &Arc<Plan>,
+        generation: Token,
+    ) -> Result<Spawned<Self::Raw>, SpawnError>;
 
     /// How the spawn went. The kernel gives `Outcome` before `Exit` and before any byte of the same
     /// generation.

@@ -3,14 +3,14 @@
 //! Unsafe code is allowed below this module only (and in the C face), each block with its reason.
 //!
 //! ```text
-//!  caps     what can be done here            spawn/   a child that exists          scan     who is in a group, who holds a pipe
+//!  capabilities     what can be done here            spawn/   a child that exists          scan     who is in a group, who holds a pipe
 //!  clock    the only clock                   ends     its three streams            procfs   one process, as /proc has it
 //!  fork     is this still our process?       table    slot -> row                  linger   what outlives its generation
 //!  poller   the poll set: epoll or uring     exits    has the leader ended?        pipe     reading
 //!  wait     notices, in order                group    signals, and who is left     feed     writing
 //! ```
 
-mod caps;
+mod capabilities;
 pub(crate) mod clock;
 mod containment;
 mod fork_guard;
@@ -38,13 +38,14 @@ use stdio::{read, write};
 pub use super::Orphans;
 
 use super::{
-    Batch, Born, Collected, Found, Got, Kernel, Notice, Notices, Released, Scan, ScanStep,
-    SpawnOutcome, Until, WaitError, Wrote, sealed,
+    Batch, Collected, Found, Kernel, Notice, Notices, ReadResult, Released, Scan, ScanStep,
+    SpawnOutcome, Spawned, Until, WaitError, Wrote, sealed,
 };
 use crate::command::plan::Plan;
 use crate::types::{
-    Backend, BackendChoice, BuildError, Caps, Errno, ExitSource, ExitSourceChoice, GroupSignal,
-    Keep, Member, Ns, Probe, Release, Signal, Signalled, Slot, SpawnError, Token, What, limits,
+    Backend, BackendChoice, BuildError, Capabilities, Errno, ExitSource, ExitSourceChoice,
+    GroupSignal, Keep, Member, Ns, Probe, Release, Signal, Signalled, Slot, SpawnError, Token,
+    What, limits,
 };
 use clock::Clock;
 use fork_guard::ForkMark;
@@ -86,7 +87,7 @@ pub struct LinuxOptions {
 #[derive(Debug)]
 pub struct Linux {
     mark: ForkMark,
-    caps: Caps,
+    capabilities: Capabilities,
     clock: Clock,
     poller: Poller,
     /// What the poll set has found.
@@ -142,10 +143,10 @@ impl Linux {
             move |e: io::Error| BuildError::new(attempt, Some(Errno::from(&e)))
         };
         let mark = ForkMark::new().map_err(failed("mark the process"))?;
-        let caps = Caps {
+        let capabilities = Capabilities {
             backend,
             backend_why: why,
-            ..caps::find(&options)?
+            ..capabilities::find(&options)?
         };
         let clock = Clock::new();
         let waker = poller
@@ -158,11 +159,11 @@ impl Linux {
         };
         let spawner = Spawner::new(SpawnOptions {
             vfork: options.vfork,
-            clone3: caps.clone3,
-            pidfd: caps.pidfd_from_clone,
-            close_range: caps.close_range,
+            clone3: capabilities.clone3,
+            pidfd: capabilities.pidfd_from_clone,
+            close_range: capabilities.close_range,
         });
-        let wants_sigchld = caps.exit == ExitSource::Sigchld;
+        let wants_sigchld = capabilities.exit == ExitSource::Sigchld;
         if options.orphans != Orphans::Leave {
             let own = rustix::process::getpid();
             rustix::process::set_child_subreaper(Some(own))
@@ -171,7 +172,7 @@ impl Linux {
         let ids = containment::Ids::new();
         let mut linux = Linux {
             mark,
-            caps,
+            capabilities,
             clock,
             poller,
             ready: Vec::with_capacity(Self::READY),
@@ -273,8 +274,8 @@ impl Kernel for Linux {
     type Raw = OwnedFd;
     type Waker = LinuxWaker;
 
-    fn caps(&self) -> &Caps {
-        &self.caps
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
     }
 
     fn now(&mut self) -> Ns {
@@ -301,7 +302,11 @@ impl Kernel for Linux {
         self.own_deadline()
     }
 
-    fn spawn(&mut self, plan: &Arc<Plan>, generation: Token) -> Result<Born<OwnedFd>, SpawnError> {
+    fn spawn(
+        &mut self,
+        plan: &Arc<Plan>,
+        generation: Token,
+    ) -> Result<Spawned<OwnedFd>, SpawnError> {
         let born = self.start(plan, generation);
         self.poller.settle();
         born
@@ -318,21 +323,23 @@ impl Kernel for Linux {
     fn read(&mut self, batch: &mut Batch) {
         // A copy would take the bytes away from the host.
         if self.mark.is_copy() {
-            batch.iter_mut().for_each(|op| op.got = Got::Unasked);
+            batch
+                .iter_mut()
+                .for_each(|op| op.result = ReadResult::Stale);
             return;
         }
         match &mut self.poller {
             Poller::Epoll(_) => {
                 for op in batch.iter_mut() {
-                    op.got = match self.table.reader(op.stream) {
+                    op.result = match self.table.reader(op.stream) {
                         Some(reader) => read::read_into(reader, op),
-                        None => Got::Unasked,
+                        None => ReadResult::Stale,
                     };
                 }
             }
             Poller::Uring(ring) => read::read_all(ring, &mut self.table, batch),
         }
-        for op in batch.iter().filter(|op| op.got == Got::End) {
+        for op in batch.iter().filter(|op| op.result == ReadResult::End) {
             if let Some(reader) = self.table.reader(op.stream) {
                 reader.ended = true;
             }
@@ -342,7 +349,7 @@ impl Kernel for Linux {
     fn write(&mut self, stdin: Token, bytes: &[u8]) -> Wrote {
         match self.table.get(stdin).and_then(|row| row.stdin.as_ref()) {
             Some(fd) if stdin.what() == What::Stdin && !self.mark.is_copy() => {
-                let wrote = write::write(fd.as_fd(), bytes, self.caps.nosignal_write);
+                let wrote = write::write(fd.as_fd(), bytes, self.capabilities.nosignal_write);
                 if wrote == Wrote::Full {
                     self.poller.owe(fd.as_fd());
                     self.poller.settle();
@@ -411,7 +418,7 @@ impl Kernel for Linux {
     fn signal(&mut self, generation: Token, signal: Signal) -> Signalled {
         match self.table.get_mut(generation) {
             Some(row) if !self.mark.is_copy() => {
-                containment::signal(row, signal, &self.caps, self.scanner.proc())
+                containment::signal(row, signal, &self.capabilities, self.scanner.proc())
             }
             _ => Signalled::NoWay,
         }
@@ -420,7 +427,7 @@ impl Kernel for Linux {
     fn signal_outside(&mut self, generation: Token, signal: Signal) -> Signalled {
         match self.table.get_mut(generation) {
             Some(row) if !self.mark.is_copy() => {
-                containment::signal_outside(row, signal, &self.caps, self.scanner.proc())
+                containment::signal_outside(row, signal, &self.capabilities, self.scanner.proc())
             }
             _ => Signalled::NoWay,
         }
@@ -428,14 +435,16 @@ impl Kernel for Linux {
 
     fn signal_leader(&mut self, generation: Token, signal: Signal) -> Signalled {
         match self.table.get(generation) {
-            Some(row) if !self.mark.is_copy() => group::signal_leader(row, signal, &self.caps),
+            Some(row) if !self.mark.is_copy() => {
+                group::signal_leader(row, signal, &self.capabilities)
+            }
             _ => Signalled::NoWay,
         }
     }
 
     fn probe(&mut self, generation: Token) -> Probe {
         match self.table.get(generation) {
-            Some(row) if !self.mark.is_copy() => containment::probe(row, &self.caps),
+            Some(row) if !self.mark.is_copy() => containment::probe(row, &self.capabilities),
             _ => Probe::Cannot,
         }
     }
@@ -455,7 +464,7 @@ impl Kernel for Linux {
                 .get(*token)
                 .is_some_and(|row| row.contained.is_some())
         };
-        if !self.caps.group_signal
+        if !self.capabilities.group_signal
             || self.orphans == Orphans::Inherit
             || scan.members.iter().any(is_wanted)
         {
@@ -468,7 +477,7 @@ impl Kernel for Linux {
         let (What::Member(place), Some(proc)) = (token.what(), self.scanner.proc()) else {
             return Err(Errno::from_raw(libc::ENOSYS));
         };
-        if self.mark.is_copy() || !self.caps.pidfd_open {
+        if self.mark.is_copy() || !self.capabilities.pidfd_open {
             return Err(Errno::from_raw(libc::ENOSYS));
         }
         let row = self

@@ -10,7 +10,7 @@ use super::stdio::setup::Ends;
 use super::table::{Birth, ExitWatch, Leader, Reader, Row, Table};
 use super::{Linux, clock};
 use crate::command::plan::Plan;
-use crate::kernel::{Born, Kernel as _, Notice, SpawnOutcome};
+use crate::kernel::{Kernel as _, Notice, SpawnOutcome, Spawned};
 use crate::types::{
     Errno, ExitSource, Ns, Release, Signal, Slot, SpawnError, Step, Stream, Token, What, limits,
 };
@@ -27,7 +27,7 @@ impl Linux {
         &mut self,
         plan: &Arc<Plan>,
         generation: Token,
-    ) -> Result<Born<OwnedFd>, SpawnError> {
+    ) -> Result<Spawned<OwnedFd>, SpawnError> {
         if self.mark.is_copy() {
             let refused = SpawnError::new(Step::Clone, Errno::from_raw(libc::EPERM));
             return Err(
@@ -96,7 +96,7 @@ impl Linux {
         };
         self.adopt(row, generation)?;
         let [stdin, stdout, stderr] = ends.raw;
-        Ok(Born {
+        Ok(Spawned {
             pid,
             stdin,
             stdout,
@@ -131,7 +131,7 @@ impl Linux {
     }
 
     fn watch_exit(&mut self, row: &mut Row, generation: Token) -> Result<(), Errno> {
-        if row.pidfd.is_none() && self.caps.pidfd_open {
+        if row.pidfd.is_none() && self.capabilities.pidfd_open {
             match pidfd::open(row.pid) {
                 Ok(pidfd) => row.pidfd = Some(pidfd),
                 // To run out of something is not to lack the call.
@@ -141,7 +141,7 @@ impl Linux {
                 Err(_) => {}
             }
         }
-        if let (ExitSource::Pidfd, Some(pidfd)) = (self.caps.exit, &row.pidfd) {
+        if let (ExitSource::Pidfd, Some(pidfd)) = (self.capabilities.exit, &row.pidfd) {
             match self.poller.add(
                 pidfd.as_fd(),
                 Key::Token(generation.with(What::Exit)),
@@ -165,7 +165,7 @@ impl Linux {
     /// which nobody has reaped), and reaped.
     pub(crate) fn undo(&mut self, mut row: Row) {
         let killed = match &row.pidfd {
-            Some(pidfd) if self.caps.pidfd_signal => {
+            Some(pidfd) if self.capabilities.pidfd_signal => {
                 pidfd::send(pidfd.as_fd(), Some(Signal::KILL), To::Process)
             }
             _ => pidfd::kill(row.pid, To::Process, Signal::KILL),

@@ -62,7 +62,7 @@ impl Sim {
                     usage: Some(known.usage),
                 })
             }
-            Some(known) if self.caps.exit_info => {
+            Some(known) if self.capabilities.exit_info => {
                 let exit = Exit {
                     source: StatusSource::PidfdInfo,
                     ..known.exit
@@ -143,7 +143,7 @@ impl Sim {
     }
 
     pub(super) fn signal_group(&mut self, leader: Known, signal: Signal) -> Signalled {
-        if self.caps.group_signal {
+        if self.capabilities.group_signal {
             let pids = self.own_group(leader);
             return told(self.world.send_to(&pids, leader.birth, Some(signal)));
         }
@@ -200,7 +200,7 @@ impl Sim {
             Some(false) => return Probe::Alive,
             None => {}
         }
-        let empty = if self.caps.group_signal {
+        let empty = if self.capabilities.group_signal {
             self.own_group(leader).is_empty()
         } else {
             self.world.send_to_number(-i64::from(leader.pid), None) == Reached::Nobody

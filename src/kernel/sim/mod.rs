@@ -48,13 +48,13 @@ pub use script::Script;
 pub use world::{Reaper, World};
 
 use super::{
-    Batch, Born, Collected, Kernel, Notices, Orphans, Released, Scan, ScanStep, SpawnOutcome,
+    Batch, Collected, Kernel, Notices, Orphans, Released, Scan, ScanStep, SpawnOutcome, Spawned,
     Until, WaitError, Wake, Wrote, sealed,
 };
 use crate::command::plan::Plan;
 use crate::types::{
-    Backend, Caps, Errno, ExitSource, Keep, Member, MemberWatch, Ns, Probe, Release, Signal,
-    Signalled, Slot, SpawnError, Step, Token,
+    Backend, Capabilities, Errno, ExitSource, Keep, Member, MemberWatch, Ns, Probe, Release,
+    Signal, Signalled, Slot, SpawnError, Step, Token,
 };
 use clock::Rng;
 use fault::{Faults, Kind, Planned};
@@ -168,7 +168,7 @@ impl Wake for SimWaker {
 #[derive(Debug)]
 pub struct Sim {
     options: SimOptions,
-    caps: Caps,
+    capabilities: Capabilities,
     rng: Rng,
     world: World,
     table: table::Table,
@@ -208,21 +208,21 @@ impl Sim {
             log: options.log,
         };
         let pidfds = options.members == MemberWatch::ByPidfd;
-        let mut caps = Caps::bare(Backend::Sim, options.exit_source);
-        "simulated".clone_into(&mut caps.backend_why);
-        "as the options say".clone_into(&mut caps.exit_why);
-        caps.clone3 = true;
-        caps.pidfd_from_clone = pidfds || options.exit_source == ExitSource::Pidfd;
-        caps.pidfd_open = pidfds;
-        caps.pidfd_signal = pidfds || options.group_signal;
-        caps.group_signal = options.group_signal;
-        caps.exit_info = options.exit_info && options.exit_source == ExitSource::Pidfd;
-        caps.close_range = true;
-        caps.nosignal_write = true;
-        caps.members = options.members;
+        let mut capabilities = Capabilities::bare(Backend::Sim, options.exit_source);
+        "simulated".clone_into(&mut capabilities.backend_why);
+        "as the options say".clone_into(&mut capabilities.exit_why);
+        capabilities.clone3 = true;
+        capabilities.pidfd_from_clone = pidfds || options.exit_source == ExitSource::Pidfd;
+        capabilities.pidfd_open = pidfds;
+        capabilities.pidfd_signal = pidfds || options.group_signal;
+        capabilities.group_signal = options.group_signal;
+        capabilities.exit_info = options.exit_info && options.exit_source == ExitSource::Pidfd;
+        capabilities.close_range = true;
+        capabilities.nosignal_write = true;
+        capabilities.members = options.members;
         Sim {
             options,
-            caps,
+            capabilities,
             rng: Rng::new(options.seed),
             world: World::new(rules),
             table: table::Table::default(),
@@ -363,8 +363,8 @@ impl Kernel for Sim {
     type Raw = SimEnd;
     type Waker = SimWaker;
 
-    fn caps(&self) -> &Caps {
-        &self.caps
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
     }
 
     fn now(&mut self) -> Ns {
@@ -390,7 +390,11 @@ impl Kernel for Sim {
         [look, self.sweep_at].into_iter().flatten().min()
     }
 
-    fn spawn(&mut self, plan: &Arc<Plan>, generation: Token) -> Result<Born<SimEnd>, SpawnError> {
+    fn spawn(
+        &mut self,
+        plan: &Arc<Plan>,
+        generation: Token,
+    ) -> Result<Spawned<SimEnd>, SpawnError> {
         self.do_spawn(plan, generation)
     }
 

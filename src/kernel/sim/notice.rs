@@ -27,7 +27,7 @@ impl Sim {
     /// Takes the world's edges over; merges what is the same, makes some late.
     pub(super) fn gather(&mut self) {
         let mut edges = std::mem::take(&mut self.world.edges);
-        if self.caps.exit == ExitSource::Sigchld {
+        if self.capabilities.exit == ExitSource::Sigchld {
             edges.retain(|(_, n)| !matches!(n, Notice::Exit(_)));
             let swept = self.sweep_at.is_some_and(|at| at <= self.world.now);
             let signalled = std::mem::take(&mut self.world.sigchld) && !self.options.sigchld_lost;

@@ -12,7 +12,7 @@ use super::world::Recipe;
 use super::{Sim, SimEnd, fails_in_host};
 use crate::command::Transport;
 use crate::command::plan::{OutputPlan, Plan, StdinPlan};
-use crate::kernel::{Batch, Born, Got, Notice, ReadOp, Released, Wrote};
+use crate::kernel::{Batch, Notice, ReadOp, ReadResult, Released, Spawned, Wrote};
 use crate::types::{Errno, Ns, Release, SpawnError, Step, Stream, Token, What, limits};
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -23,7 +23,7 @@ impl Sim {
         &mut self,
         plan: &Plan,
         generation: Token,
-    ) -> Result<Born<SimEnd>, SpawnError> {
+    ) -> Result<Spawned<SimEnd>, SpawnError> {
         self.tick();
         let mut exec_at = self.world.now.after(self.options.exec_time);
         let mut exec_error = None;
@@ -124,7 +124,7 @@ impl Sim {
             } => *pipe,
             _ => None,
         });
-        Ok(Born {
+        Ok(Spawned {
             pid,
             stdin: raw(stdin),
             stdout: raw(stdout),
@@ -189,9 +189,9 @@ impl Sim {
             };
             let again = batch.iter().take(place).any(|op| op.stream == stream);
             if let Some(op) = batch.get_mut(place) {
-                op.got = self.read_one(op, again);
-                if let (Got::Data { n, .. }, rate @ 1..) =
-                    (op.got, u64::from(self.options.read_rate))
+                op.result = self.read_one(op, again);
+                if let (ReadResult::Data { n, .. }, rate @ 1..) =
+                    (op.result, u64::from(self.options.read_rate))
                 {
                     let end = self.world.now.after(Ns(n as u64 * 1000 / rate));
                     self.world.run_until(end);
@@ -200,16 +200,16 @@ impl Sim {
         }
     }
 
-    fn read_one(&mut self, op: &mut ReadOp, again: bool) -> Got {
+    fn read_one(&mut self, op: &mut ReadOp, again: bool) -> ReadResult {
         let What::Output(stream) = op.stream.what() else {
-            return Got::Unasked;
+            return ReadResult::Stale;
         };
         let Some(id) = self
             .table
             .get(op.stream)
             .and_then(|e| e.streams[stream.index()])
         else {
-            return Got::Unasked;
+            return ReadResult::Stale;
         };
         if again {
             self.world.violations.push(Violation::ReadTwice(id));
@@ -220,7 +220,7 @@ impl Sim {
         };
         if filled > room.len() {
             self.world.violations.push(Violation::Overfull);
-            return Got::Failed(Errno::from_raw(libc::EFAULT));
+            return ReadResult::Failed(Errno::from_raw(libc::EFAULT));
         }
         room = &mut room[filled..];
         let spare = op.spare.bytes_mut();
@@ -235,11 +235,11 @@ impl Sim {
             _ => false,
         };
         match self.take_fault(Call::Read, Some(op.stream), fits) {
-            Some((Fault::Read(_, errno), _)) => return Got::Failed(errno),
+            Some((Fault::Read(_, errno), _)) => return ReadResult::Failed(errno),
             Some((Fault::ShortRead(most), _)) => limit = most.clamp(1, asked.max(1)),
             Some((Fault::ReadLater(_), _)) => {
                 self.world.edge(Notice::Readable(op.stream));
-                return Got::Empty;
+                return ReadResult::Empty;
             }
             _ => {}
         }
@@ -248,7 +248,7 @@ impl Sim {
             self.by_chance(Call::Read, Fault::ShortRead(limit));
         }
         let Some(pipe) = self.world.pipes.get_mut(&id) else {
-            return Got::Unasked;
+            return ReadResult::Stale;
         };
         let first = limit.min(room.len());
         let n = match pipe.take(&mut room[..first]) {
@@ -262,20 +262,20 @@ impl Sim {
         };
         if n == 0 {
             return if pipe.no_writer() {
-                Got::End
+                ReadResult::End
             } else {
-                Got::Empty
+                ReadResult::Empty
             };
         }
-        let hot = n == asked || (pipe.no_writer() && limit == asked);
-        let owed = !hot && (!pipe.is_empty() || pipe.no_writer());
+        let more_available = n == asked || (pipe.no_writer() && limit == asked);
+        let owed = !more_available && (!pipe.is_empty() || pipe.no_writer());
         self.world.note(Happened::Read(id, n));
         self.world.pipe_changed(id);
         if owed {
-            // Fewer bytes than are there, and not hot: the rest makes a notice.
+            // Fewer bytes than are there, and `more_available` is false: the rest makes a notice.
             self.world.edge(Notice::Readable(op.stream));
         }
-        Got::Data { n, hot }
+        ReadResult::Data { n, more_available }
     }
 
     pub(super) fn do_write(&mut self, stdin: Token, bytes: &[u8]) -> Wrote {

@@ -9,8 +9,8 @@ use super::{Reaper, Sim, SimOptions};
 use crate::capture::Pool;
 use crate::command::plan::{OutputPlan, Plan, StdinPlan};
 use crate::kernel::{
-    Batch, Collected, Found, Got, Kernel, Notice, Notices, ReadOp, Scan, ScanStep, SpawnOutcome,
-    Until, WaitError, Wake, Wrote,
+    Batch, Collected, Found, Kernel, Notice, Notices, ReadOp, ReadResult, Scan, ScanStep,
+    SpawnOutcome, Until, WaitError, Wake, Wrote,
 };
 use crate::types::{
     Errno, Exit, ExitSource, Keep, Member, MemberWatch, Ns, Probe, Release, Signal, Signalled,
@@ -36,23 +36,23 @@ fn start(sim: &mut Sim, slot: u32, script: &str) -> u32 {
         .pid
 }
 
-fn read(sim: &mut Sim, slot: u32, stream: Stream) -> (Got, Vec<u8>) {
+fn read(sim: &mut Sim, slot: u32, stream: Stream) -> (ReadResult, Vec<u8>) {
     let mut pool = Pool::new(0);
     let mut batch = Batch::new();
     batch.push(ReadOp {
         stream: token(slot).with(What::Output(stream)),
         room: None,
         spare: pool.take(limits::BLOCK),
-        got: Got::Unasked,
+        result: ReadResult::Stale,
     });
     sim.read(&mut batch);
     let op = batch.pop().expect("one");
-    let n = if let Got::Data { n, .. } = op.got {
+    let n = if let ReadResult::Data { n, .. } = op.result {
         n
     } else {
         0
     };
-    (op.got, op.spare.bytes()[..n].to_vec())
+    (op.result, op.spare.bytes()[..n].to_vec())
 }
 
 fn wait(sim: &mut Sim, until: Until) -> Vec<Notice> {
@@ -106,14 +106,20 @@ fn a_quiet_child_is_noticed_read_out_and_collected() {
     start(&mut sim, 0, "write stdout 100; echo stderr \"bye\"; exit 3");
     assert_eq!(exit(&mut sim, 0), Exit::with_code(3, StatusSource::Waitid));
     let (got, bytes) = read(&mut sim, 0, Stream::Stdout);
-    assert_eq!(got, Got::Data { n: 100, hot: true });
+    assert_eq!(
+        got,
+        ReadResult::Data {
+            n: 100,
+            more_available: true
+        }
+    );
     assert_eq!(
         bytes,
         (0..100)
             .map(|n| pattern(Stream::Stdout, n))
             .collect::<Vec<_>>()
     );
-    assert_eq!(read(&mut sim, 0, Stream::Stdout).0, Got::End);
+    assert_eq!(read(&mut sim, 0, Stream::Stdout).0, ReadResult::End);
     assert_eq!(read(&mut sim, 0, Stream::Stderr).1, b"bye\n");
     assert_eq!(sim.probe(token(0)), Probe::Empty);
     sim.release(token(0), Release::Close);
@@ -190,7 +196,7 @@ fn not_even_a_notice_for_nothing_comes_before_the_outcome() {
             token(0).with(What::Output(Stream::Stderr))
         )]
     );
-    assert_eq!(read(&mut sim, 0, Stream::Stderr).0, Got::Empty);
+    assert_eq!(read(&mut sim, 0, Stream::Stderr).0, ReadResult::Empty);
 }
 
 #[test]
@@ -248,7 +254,7 @@ fn a_closed_read_end_ends_its_writer_by_sigpipe_unless_that_is_ignored() {
                 .iter()
                 .any(|e| matches!(e.what, Happened::Broken(p, _) if p == pid))
         );
-        assert_eq!(read(&mut sim, 0, Stream::Stdout).0, Got::Unasked);
+        assert_eq!(read(&mut sim, 0, Stream::Stdout).0, ReadResult::Stale);
     }
 }
 
@@ -267,14 +273,26 @@ fn an_edge_is_told_once_and_a_read_that_is_not_hot_is_owed_the_next_one() {
     sim.inject(Fault::ShortRead(2));
     assert_eq!(
         read(&mut sim, 0, Stream::Stdout),
-        (Got::Data { n: 2, hot: false }, b"ab".to_vec())
+        (
+            ReadResult::Data {
+                n: 2,
+                more_available: false
+            },
+            b"ab".to_vec()
+        )
     );
     assert_eq!(wait(&mut sim, Until::Forever), [readable]);
     assert_eq!(
         read(&mut sim, 0, Stream::Stdout),
-        (Got::Data { n: 4, hot: false }, b"cdef".to_vec())
+        (
+            ReadResult::Data {
+                n: 4,
+                more_available: false
+            },
+            b"cdef".to_vec()
+        )
     );
-    assert_eq!(read(&mut sim, 0, Stream::Stdout).0, Got::Empty);
+    assert_eq!(read(&mut sim, 0, Stream::Stdout).0, ReadResult::Empty);
     assert_eq!(wait(&mut sim, Until::Peek), []);
 }
 
@@ -630,14 +648,14 @@ fn story(seed: u64) -> Vec<super::log::Entry> {
                         panic!("{of:?}")
                     };
                     let mut answer = read(&mut sim, of.slot().0, stream);
-                    while let Got::Data { n, hot } = answer.0 {
+                    while let ReadResult::Data { n, more_available } = answer.0 {
                         got += n;
-                        if !hot {
+                        if !more_available {
                             break;
                         }
                         answer = read(&mut sim, of.slot().0, stream);
                     }
-                    if answer.0 == Got::End {
+                    if answer.0 == ReadResult::End {
                         sim.close(of);
                         open -= 1;
                     }

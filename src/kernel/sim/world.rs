@@ -9,7 +9,7 @@ use super::pipe::{Flow, HostEnd, Pipe, PipeId};
 use super::process::{After, Condition, Descriptor, Disposition, Doing, HOST, INIT, Process};
 use super::script::Acts;
 use crate::kernel::{Notice, Orphans};
-use crate::types::{Exit, Ns, Signal, SpawnError, Token, Usage};
+use crate::types::{Exit, Ns, ResourceUsage, Signal, SpawnError, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub struct Obituary {
     /// How it ended.
     pub exit: Exit,
     /// What it used.
-    pub usage: Usage,
+    pub usage: ResourceUsage,
 }
 
 /// What a new process is made of.
@@ -351,7 +351,7 @@ impl World {
             process.exit_watch,
             std::mem::take(&mut process.member_watches),
         );
-        let usage = Usage::new(Duration::from_nanos(process.cpu.0), Duration::ZERO, None);
+        let usage = ResourceUsage::new(Duration::from_nanos(process.cpu.0), Duration::ZERO, None);
         self.unschedule(pid);
         self.note(Happened::Ended(pid, pgid, exit));
         self.orphan_children(pid);

@@ -10,7 +10,7 @@ use super::procfs::scan::open_verified;
 use super::spawn::Inside;
 use super::table::Row;
 use crate::command::Containment;
-use crate::types::{Caps, Probe, Signal, Signalled, SpawnError};
+use crate::types::{Capabilities, Probe, Signal, Signalled, SpawnError};
 use cgroup::Cgroup;
 use std::ffi::CString;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -120,14 +120,19 @@ impl Contained {
 }
 
 /// Signals everybody: the group, then those outside who are known.
-pub(crate) fn signal(row: &mut Row, signal: Signal, caps: &Caps, proc: Option<&Proc>) -> Signalled {
+pub(crate) fn signal(
+    row: &mut Row,
+    signal: Signal,
+    capabilities: &Capabilities,
+    proc: Option<&Proc>,
+) -> Signalled {
     if let Some(Contained::Cookie(cookie)) = row.contained.as_deref_mut() {
         cookie.told.clear();
     }
-    let group = group::signal(row, signal, caps, proc);
+    let group = group::signal(row, signal, capabilities, proc);
     let outside = match row.contained.as_deref() {
         None => return group,
-        Some(Contained::Cookie(_)) => signal_known(row, signal, caps, proc, true),
+        Some(Contained::Cookie(_)) => signal_known(row, signal, capabilities, proc, true),
         Some(Contained::Cgroup(cgroup)) => cgroup.signal_outside(row.pid, signal),
     };
     group.and(outside)
@@ -138,11 +143,11 @@ pub(crate) fn signal(row: &mut Row, signal: Signal, caps: &Caps, proc: Option<&P
 pub(crate) fn signal_outside(
     row: &mut Row,
     signal: Signal,
-    caps: &Caps,
+    capabilities: &Capabilities,
     proc: Option<&Proc>,
 ) -> Signalled {
     match row.contained.as_deref() {
-        Some(Contained::Cookie(_)) => signal_known(row, signal, caps, proc, false),
+        Some(Contained::Cookie(_)) => signal_known(row, signal, capabilities, proc, false),
         Some(Contained::Cgroup(_)) | None => Signalled::Empty,
     }
 }
@@ -152,11 +157,11 @@ pub(crate) fn signal_outside(
 fn signal_known(
     row: &mut Row,
     signal: Signal,
-    caps: &Caps,
+    capabilities: &Capabilities,
     proc: Option<&Proc>,
     is_new: bool,
 ) -> Signalled {
-    let (Some(proc), true) = (proc, caps.pidfd_open && caps.pidfd_signal) else {
+    let (Some(proc), true) = (proc, capabilities.pidfd_open && capabilities.pidfd_signal) else {
         return Signalled::Empty;
     };
     let (pid, known) = (row.pid, std::mem::take(&mut row.known));
@@ -185,8 +190,8 @@ fn signal_known(
 }
 
 /// Is anybody left, in the group or outside?
-pub(crate) fn probe(row: &Row, caps: &Caps) -> Probe {
-    let group = group::probe(row, caps);
+pub(crate) fn probe(row: &Row, capabilities: &Capabilities) -> Probe {
+    let group = group::probe(row, capabilities);
     match (row.contained.as_deref(), group) {
         (None, _) | (_, Probe::Alive) => group,
         // Only a look tells.

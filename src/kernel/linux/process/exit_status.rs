@@ -5,7 +5,7 @@ use super::pidfd::{Waited, wait_child};
 use crate::kernel::Collected;
 use crate::kernel::linux::poll::Poller;
 use crate::kernel::linux::table::{ExitWatch, Leader, Row};
-use crate::types::{ExitInfo, Keep, Usage};
+use crate::types::{ExitInfo, Keep, ResourceUsage};
 use std::os::fd::AsFd;
 
 /// Boxes of rows that were let go, for the next exits.
@@ -38,7 +38,7 @@ pub(crate) fn collect(
             return Collected::NotYet;
         }
         Waited::Ended(info, peak) => {
-            let usage = info.usage.map(|u| Usage {
+            let usage = info.usage.map(|u| ResourceUsage {
                 max_rss_kib: pidfd::peak(peak, row.host_peak),
                 ..u
             });

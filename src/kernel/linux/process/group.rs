@@ -7,7 +7,7 @@ use super::pidfd::{To, Waited, wait_child};
 use crate::kernel::linux::procfs::Proc;
 use crate::kernel::linux::procfs::scan::{is_of, open_verified};
 use crate::kernel::linux::table::{Leader, Row};
-use crate::types::{Caps, Probe, Signal, Signalled};
+use crate::types::{Capabilities, Probe, Signal, Signalled};
 use rustix::fs::RawDir;
 use rustix::io::Errno;
 use rustix::process::test_kill_process_group;
@@ -17,7 +17,12 @@ use std::os::fd::AsFd;
 /// Signals the whole group: through the leader's pidfd with the group flag; by the group's number
 /// while the leader is not reaped; else the members that can be verified, one by one. A leader that
 /// went to another group is signalled too, alone.
-pub(crate) fn signal(row: &Row, signal: Signal, caps: &Caps, proc: Option<&Proc>) -> Signalled {
+pub(crate) fn signal(
+    row: &Row,
+    signal: Signal,
+    capabilities: &Capabilities,
+    proc: Option<&Proc>,
+) -> Signalled {
     if is_refused(row.pid) {
         return Signalled::NoWay;
     }
@@ -25,17 +30,22 @@ pub(crate) fn signal(row: &Row, signal: Signal, caps: &Caps, proc: Option<&Proc>
     let strayed = row.leader == Leader::Running
         && is_pinned(row)
         && pidfd::group_of(row.pid).is_some_and(|group| group != row.pid);
-    let told = signal_group(row, signal, caps, proc);
+    let told = signal_group(row, signal, capabilities, proc);
     if !strayed {
         return told;
     }
     let mut both = Told(Some(told));
-    both.note(signal_leader(row, signal, caps));
+    both.note(signal_leader(row, signal, capabilities));
     both.result()
 }
 
-fn signal_group(row: &Row, signal: Signal, caps: &Caps, proc: Option<&Proc>) -> Signalled {
-    if let (true, Some(pidfd)) = (caps.group_signal, &row.pidfd) {
+fn signal_group(
+    row: &Row,
+    signal: Signal,
+    capabilities: &Capabilities,
+    proc: Option<&Proc>,
+) -> Signalled {
+    if let (true, Some(pidfd)) = (capabilities.group_signal, &row.pidfd) {
         match pidfd::send(pidfd.as_fd(), Some(signal), To::Group).map_err(|e| e.raw()) {
             Ok(()) => return Signalled::Sent,
             Err(libc::ESRCH) => return Signalled::Empty,
@@ -48,19 +58,21 @@ fn signal_group(row: &Row, signal: Signal, caps: &Caps, proc: Option<&Proc>) -> 
         return by_number(row.pid, signal);
     }
     match proc {
-        Some(proc) if caps.pidfd_open && caps.pidfd_signal => to_members(row, signal, proc),
+        Some(proc) if capabilities.pidfd_open && capabilities.pidfd_signal => {
+            to_members(row, signal, proc)
+        }
         _ if is_empty_by_number(row.pid) => Signalled::Empty,
         _ => Signalled::NoWay,
     }
 }
 
 /// Signals the leader alone.
-pub(crate) fn signal_leader(row: &Row, signal: Signal, caps: &Caps) -> Signalled {
+pub(crate) fn signal_leader(row: &Row, signal: Signal, capabilities: &Capabilities) -> Signalled {
     if row.leader == Leader::Gone {
         return Signalled::Empty;
     }
     let result = match &row.pidfd {
-        Some(pidfd) if caps.pidfd_signal => {
+        Some(pidfd) if capabilities.pidfd_signal => {
             pidfd::send(pidfd.as_fd(), Some(signal), To::Process).map_err(|e| e.raw())
         }
         _ if is_refused(row.pid) || !is_pinned(row) => return Signalled::NoWay,
@@ -75,14 +87,14 @@ pub(crate) fn signal_leader(row: &Row, signal: Signal, caps: &Caps) -> Signalled
 }
 
 /// Is anybody left? One call.
-pub(crate) fn probe(row: &Row, caps: &Caps) -> Probe {
+pub(crate) fn probe(row: &Row, capabilities: &Capabilities) -> Probe {
     match row.leader {
         Leader::Running => return Probe::Alive,
         // The zombie itself answers every question with yes.
         Leader::Kept => return Probe::Cannot,
         Leader::Gone => {}
     }
-    if let (true, Some(pidfd)) = (caps.group_signal, &row.pidfd) {
+    if let (true, Some(pidfd)) = (capabilities.group_signal, &row.pidfd) {
         match pidfd::send(pidfd.as_fd(), None, To::Group).map_err(|e| e.raw()) {
             Err(libc::ESRCH) => return Probe::Empty,
             Ok(()) | Err(libc::EPERM) => return Probe::Alive,

@@ -5,7 +5,7 @@
     reason = "system calls that rustix has only without usage, group flag or exit information"
 )]
 
-use crate::types::{Errno, Exit, ExitInfo, Signal, StatusSource, Usage};
+use crate::types::{Errno, Exit, ExitInfo, ResourceUsage, Signal, StatusSource};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ fn waitid(kind: libc::idtype_t, id: u32, flags: i32) -> Waited {
         // WEXITED alone was asked for; a stop or a continuation is not an end.
         _ => return Waited::NotYet,
     };
-    let usage_of = Usage::new(duration(usage.ru_utime), duration(usage.ru_stime), None);
+    let usage_of = ResourceUsage::new(duration(usage.ru_utime), duration(usage.ru_stime), None);
     Waited::Ended(
         ExitInfo {
             exit,

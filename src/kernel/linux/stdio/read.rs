@@ -2,7 +2,7 @@
 
 use crate::kernel::linux::poll::uring::{Read, Reads, Uring};
 use crate::kernel::linux::table::{Reader, Table};
-use crate::kernel::{Batch, Got, ReadOp};
+use crate::kernel::{Batch, ReadOp, ReadResult};
 use crate::types::limits::BATCH;
 use crate::types::{Errno, limits};
 use arrayvec::ArrayVec;
@@ -85,7 +85,7 @@ pub(crate) fn room_and_spare(op: &mut ReadOp) -> [IoSliceMut<'_>; 2] {
 }
 
 /// One read into the rest of the stream's block, then the spare.
-pub(crate) fn read_into(reader: &mut Reader, op: &mut ReadOp) -> Got {
+pub(crate) fn read_into(reader: &mut Reader, op: &mut ReadOp) -> ReadResult {
     let fd = reader.fd.as_fd();
     let mut into = room_and_spare(op);
     let asked = into[0].len() + into[1].len();
@@ -99,34 +99,44 @@ pub(crate) fn read_into(reader: &mut Reader, op: &mut ReadOp) -> Got {
 /// What a read means that asked for so many bytes. What the poll set has said of a hang-up is taken
 /// back when the read shows that somebody can write again (a pipe can be opened anew through
 /// /proc).
-pub(crate) fn judge(result: Result<usize, Errno>, asked: usize, reader: &mut Reader) -> Got {
+pub(crate) fn judge(result: Result<usize, Errno>, asked: usize, reader: &mut Reader) -> ReadResult {
     match result {
-        Ok(0) => Got::End,
+        Ok(0) => ReadResult::End,
         // A read of a socket stops where a message carried a descriptor, whatever comes behind it.
-        Ok(n) => Got::Data {
+        Ok(n) => ReadResult::Data {
             n,
-            hot: n == asked || reader.hung_up || reader.is_socket(),
+            more_available: n == asked || reader.hung_up || reader.is_socket(),
         },
         Err(e) if e.raw() == libc::EAGAIN => {
             reader.hung_up = false;
-            Got::Empty
+            ReadResult::Empty
         }
-        Err(e) => Got::Failed(e),
+        Err(e) => ReadResult::Failed(e),
     }
 }
 
 /// A read that is alone: the ring has no call to spare there, and a request of it costs more than
 /// the call itself.
 fn read_alone(ring: &mut Uring, table: &mut Table, op: &mut ReadOp) {
-    op.got = Got::Unasked;
+    op.result = ReadResult::Stale;
     let Some(reader) = table.reader(op.stream) else {
         return;
     };
-    op.got = read_into(reader, op);
-    match op.got {
-        Got::Empty | Got::Data { hot: false, .. } => ring.owe(reader.fd.as_fd()),
+    op.result = read_into(reader, op);
+    match op.result {
+        ReadResult::Empty
+        | ReadResult::Data {
+            more_available: false,
+            ..
+        } => ring.owe(reader.fd.as_fd()),
         // It will be read again, or closed, without a notice.
-        Got::Data { hot: true, .. } | Got::End | Got::Failed(_) | Got::Unasked => {}
+        ReadResult::Data {
+            more_available: true,
+            ..
+        }
+        | ReadResult::End
+        | ReadResult::Failed(_)
+        | ReadResult::Stale => {}
     }
     ring.settle();
 }
@@ -139,7 +149,7 @@ pub(crate) fn read_all(ring: &mut Uring, table: &mut Table, batch: &mut Batch) {
     let mut asked = ArrayVec::<(usize, usize), BATCH>::new();
     let mut reads = Reads::new();
     for (place, op) in batch.iter_mut().enumerate() {
-        op.got = Got::Unasked;
+        op.result = ReadResult::Stale;
         if let Some(reader) = table.reader_at(op.stream) {
             let into = room_and_spare(op);
             asked.push((place, into[0].len() + into[1].len()));
@@ -162,8 +172,8 @@ pub(crate) fn read_all(ring: &mut Uring, table: &mut Table, batch: &mut Batch) {
             continue;
         };
         let was_hung_up = reader.hung_up;
-        op.got = judge(got, asked, reader);
-        if was_hung_up && op.got == Got::Empty {
+        op.result = judge(got, asked, reader);
+        if was_hung_up && op.result == ReadResult::Empty {
             ring.owe(reader.fd.as_fd());
         }
     }
@@ -217,7 +227,7 @@ mod tests {
             stream,
             room: room.map(|used| (pool.take(1), used)),
             spare: pool.take(BLOCK),
-            got: Got::Unasked,
+            result: ReadResult::Stale,
         }
     }
 
@@ -261,17 +271,23 @@ mod tests {
                 assert_eq!(rustix::io::write(&pipe.childs, b"cd"), Ok(2));
                 assert_eq!(
                     read_into(&mut reader, &mut op),
-                    Got::Data { n: 2, hot: true }
+                    ReadResult::Data {
+                        n: 2,
+                        more_available: true
+                    }
                 );
                 assert_eq!(
                     read_into(&mut reader, &mut op),
-                    Got::Data { n: 2, hot: true }
+                    ReadResult::Data {
+                        n: 2,
+                        more_available: true
+                    }
                 );
-                assert_eq!(read_into(&mut reader, &mut op), Got::Empty);
+                assert_eq!(read_into(&mut reader, &mut op), ReadResult::Empty);
                 drop(pipe.childs);
                 assert_eq!(
                     read_into(&mut reader, &mut op),
-                    Got::End,
+                    ReadResult::End,
                     "the descriptor in the message was closed when that was read"
                 );
             },
@@ -328,11 +344,14 @@ mod tests {
                 let pipe = Pipe::of_capacity(1 << 17).expect("pipe").0;
                 let mut op = op(&mut pool, Some(1022));
                 let mut reader = reader(pipe.ours);
-                assert_eq!(read_into(&mut reader, &mut op), Got::Empty);
+                assert_eq!(read_into(&mut reader, &mut op), ReadResult::Empty);
                 rustix::io::write(&pipe.childs, b"abcd").expect("write");
                 assert_eq!(
                     read_into(&mut reader, &mut op),
-                    Got::Data { n: 4, hot: false }
+                    ReadResult::Data {
+                        n: 4,
+                        more_available: false
+                    }
                 );
                 let (block, _) = op.room.as_ref().expect("room");
                 assert_eq!(
@@ -347,13 +366,13 @@ mod tests {
                 );
                 assert_eq!(
                     read_into(&mut reader, &mut op),
-                    Got::Data {
+                    ReadResult::Data {
                         n: many.len(),
-                        hot: true
+                        more_available: true
                     }
                 );
                 drop(pipe.childs);
-                assert_eq!(read_into(&mut reader, &mut op), Got::End);
+                assert_eq!(read_into(&mut reader, &mut op), ReadResult::End);
             },
         );
     }
@@ -376,9 +395,12 @@ mod tests {
                 rustix::io::write(&pipe.childs, b"x").expect("write");
                 assert_eq!(
                     read_into(&mut reader, &mut op),
-                    Got::Data { n: 1, hot: true }
+                    ReadResult::Data {
+                        n: 1,
+                        more_available: true
+                    }
                 );
-                assert_eq!(read_into(&mut reader, &mut op), Got::Empty);
+                assert_eq!(read_into(&mut reader, &mut op), ReadResult::Empty);
                 assert!(
                     !reader.hung_up,
                     "somebody can write: the hang-up was taken back"
@@ -404,7 +426,7 @@ mod tests {
                 let mut op = op(&mut pool, Some(1024));
                 assert_eq!(
                     read_into(&mut reader(pipe.ours), &mut op),
-                    Got::End,
+                    ReadResult::End,
                     "a full block leaves the spare"
                 );
             },

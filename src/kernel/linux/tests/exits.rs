@@ -20,10 +20,13 @@ fn ends_at_exit(rounds: usize) {
         let expected: &[u8] = if words.len() > 1 { b"x\n" } else { b"" };
         assert_eq!(
             rig.read_out(token, Stream::Stdout),
-            (Got::End, expected.to_vec()),
+            (ReadResult::End, expected.to_vec()),
             "round {round}"
         );
-        assert_eq!(rig.read_out(token, Stream::Stderr), (Got::End, Vec::new()));
+        assert_eq!(
+            rig.read_out(token, Stream::Stderr),
+            (ReadResult::End, Vec::new())
+        );
         assert_eq!(rig.linux.probe(token), Probe::Empty);
         rig.close(token);
     }
@@ -55,9 +58,12 @@ fn end_of_file_is_there_at_the_exit_notice_in_a_host_with_many_descriptors() {
                 rig.exit(token, Keep::No);
                 assert_eq!(
                     rig.read_out(token, Stream::Stdout),
-                    (Got::End, b"x\n".to_vec())
+                    (ReadResult::End, b"x\n".to_vec())
                 );
-                assert_eq!(rig.read_out(token, Stream::Stderr), (Got::End, Vec::new()));
+                assert_eq!(
+                    rig.read_out(token, Stream::Stderr),
+                    (ReadResult::End, Vec::new())
+                );
                 rig.close(token);
             }
             ends_at_exit(100);
@@ -245,7 +251,7 @@ fn a_status_that_somebody_else_has_taken_is_found_or_lost_and_never_waited_for()
                 }
                 assert_eq!(found + lost + ours, 60);
                 assert!(
-                    !rig.linux.caps().exit_info || lost == 0,
+                    !rig.linux.capabilities().exit_info || lost == 0,
                     "found {found}, lost {lost}, ours {ours}"
                 );
             }
@@ -274,7 +280,7 @@ fn a_host_that_ignores_sigchld_gets_its_exits() {
                     Collected::Ended(info) => {
                         assert_eq!(info.exit, Exit::with_code(4, StatusSource::PidfdInfo))
                     }
-                    Collected::Lost => assert!(!rig.linux.caps().exit_info),
+                    Collected::Lost => assert!(!rig.linux.capabilities().exit_info),
                     Collected::NotYet => panic!("it has ended"),
                 }
                 rig.close(token);
@@ -347,8 +353,8 @@ fn what_exits_are_learnt_by_is_told() {
         exit_source: ExitSourceChoice::Sigchld,
         ..LinuxOptions::default()
     });
-    assert_eq!(rig.linux.caps().exit, ExitSource::Sigchld);
-    assert!(rig.linux.caps().exit_why.contains("once a second"));
+    assert_eq!(rig.linux.capabilities().exit, ExitSource::Sigchld);
+    assert!(rig.linux.capabilities().exit_why.contains("once a second"));
 }
 
 /// In a copy of this process: traces `pid`, says `t` (or `n` if it may not), reaps it at the first

@@ -126,10 +126,10 @@ fn a_stolen_zombie_pins_no_number() {
             .expect("stolen");
         // The number is nobody's any more; the member is still reached, by a name of its own.
         // Without such a name: not at all.
-        rig.linux.caps.pidfd_open = false;
+        rig.linux.capabilities.pidfd_open = false;
         assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::NoWay);
         assert!(is_alive(member));
-        rig.linux.caps.pidfd_open = true;
+        rig.linux.capabilities.pidfd_open = true;
         rig.linux.collect(token, Keep::No);
         assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::Sent);
         eventually("the member ends", || !is_alive(member));
@@ -178,7 +178,10 @@ fn without_pidfds_the_number_is_used_while_the_leader_is_ours() {
                 group_signal: GroupSignal::Off,
                 ..LinuxOptions::default()
             });
-            (rig.linux.caps.pidfd_open, rig.linux.caps.pidfd_signal) = (false, false);
+            (
+                rig.linux.capabilities.pidfd_open,
+                rig.linux.capabilities.pidfd_signal,
+            ) = (false, false);
             let (token, member) = left_behind(&mut rig, WAIT);
             rig.row(token).pidfd = None;
             rig.exit(token, Keep::Zombie);
@@ -356,7 +359,7 @@ fn a_stranger_with_the_leaders_number_gets_nothing() {
                     pidfd::group_of(pid) == Some(pid) && !members().is_empty()
                 });
                 let member: u32 = members().trim().parse().expect("a pid");
-                let is_certain = rig.linux.caps().group_signal;
+                let is_certain = rig.linux.capabilities().group_signal;
                 assert_eq!(
                     rig.linux.probe(token),
                     if is_certain {

@@ -143,36 +143,36 @@ impl Rig {
     }
 
     /// One read.
-    fn read(&mut self, token: Token, stream: Stream) -> (Got, Vec<u8>) {
+    fn read(&mut self, token: Token, stream: Stream) -> (ReadResult, Vec<u8>) {
         let mut batch = Batch::new();
         let spare = self.pool.take(limits::BLOCK);
         batch.push(ReadOp {
             stream: token.with(What::Output(stream)),
             room: None,
             spare,
-            got: Got::Unasked,
+            result: ReadResult::Stale,
         });
         self.linux.read(&mut batch);
         let op = batch.pop().expect("the one that was put in");
-        let bytes = if let Got::Data { n, .. } = op.got {
+        let bytes = if let ReadResult::Data { n, .. } = op.result {
             op.spare.bytes()[..n].to_vec()
         } else {
             Vec::new()
         };
         self.pool.put(op.spare);
-        (op.got, bytes)
+        (op.result, bytes)
     }
 
     /// Reads until nothing is there: what was read, and the last answer.
-    fn read_out(&mut self, token: Token, stream: Stream) -> (Got, Vec<u8>) {
+    fn read_out(&mut self, token: Token, stream: Stream) -> (ReadResult, Vec<u8>) {
         let mut all = Vec::new();
         loop {
             match self.read(token, stream) {
-                (Got::Data { hot, n }, bytes) => {
+                (ReadResult::Data { n, more_available }, bytes) => {
                     assert!(n > 0 && n == bytes.len());
                     all.extend(bytes);
-                    if !hot && self.read_more(token, stream, &mut all) {
-                        return (Got::Empty, all);
+                    if !more_available && self.read_more(token, stream, &mut all) {
+                        return (ReadResult::Empty, all);
                     }
                 }
                 (last, _) => return (last, all),
@@ -187,8 +187,8 @@ impl Rig {
             let (last, bytes) = self.read_out(token, stream);
             all.extend(bytes);
             match last {
-                Got::End => return all,
-                Got::Empty => {
+                ReadResult::End => return all,
+                ReadResult::Empty => {
                     drop(self.wait_for(Notice::Readable(token.with(What::Output(stream)))))
                 }
                 other => panic!("{other:?}"),
@@ -196,15 +196,15 @@ impl Rig {
         }
     }
 
-    /// A read that was not hot has left nothing, or what came since: either way the next one says
+    /// A read without `more_available` has left nothing, or what came since: either way the next one says
     /// so.
     fn read_more(&mut self, token: Token, stream: Stream, all: &mut Vec<u8>) -> bool {
         match self.read(token, stream) {
-            (Got::Data { .. }, bytes) => {
+            (ReadResult::Data { .. }, bytes) => {
                 all.extend(bytes);
                 false
             }
-            (Got::Empty, _) => true,
+            (ReadResult::Empty, _) => true,
             (_, _) => false,
         }
     }
@@ -228,8 +228,8 @@ impl Rig {
             let (got, bytes) = self.read(token, Stream::Stdout);
             all.extend(bytes);
             match got {
-                Got::Data { .. } => {}
-                Got::Empty => {
+                ReadResult::Data { .. } => {}
+                ReadResult::Empty => {
                     drop(self.wait_for(Notice::Readable(token.with(What::Output(Stream::Stdout)))))
                 }
                 other => panic!("{other:?} after {all:?}"),

@@ -40,11 +40,11 @@ fn a_stream_that_the_child_has_closed_ends_and_wakes_nobody_again() {
             rig.outcome(token);
             for stream in Stream::ALL {
                 let what = token.with(What::Output(stream));
-                while rig.read(token, stream).0 != Got::End {
+                while rig.read(token, stream).0 != ReadResult::End {
                     rig.wait();
                 }
                 rig.linux.close(what);
-                assert_eq!(rig.read(token, stream).0, Got::Unasked);
+                assert_eq!(rig.read(token, stream).0, ReadResult::Stale);
             }
             assert_eq!(
                 rig.peek()
@@ -119,7 +119,7 @@ fn merged_streams_keep_their_order() {
         );
         rig.exit(token, Keep::No);
         assert_eq!(rig.rest(token, Stream::Stdout), b"a\nb\nc\nd\n");
-        assert_eq!(rig.read(token, Stream::Stderr).0, Got::Unasked);
+        assert_eq!(rig.read(token, Stream::Stderr).0, ReadResult::Stale);
         rig.close(token);
     });
 }
@@ -171,7 +171,7 @@ fn a_stdin_that_nobody_reads_is_told_and_kills_nobody() {
             };
             for nosignal in [false, true] {
                 let mut rig = Rig::new(LinuxOptions::default());
-                rig.linux.caps.nosignal_write &= nosignal;
+                rig.linux.capabilities.nosignal_write &= nosignal;
                 let token = rig.start(
                     0,
                     Plan {
@@ -249,7 +249,7 @@ fn kept_work_goes_on_writing_after_its_generation() {
                 rig.exit(token, Keep::No);
                 assert_eq!(rig.line(token), "left");
                 rig.linux.release(token, Release::Linger);
-                assert_eq!(rig.read(token, Stream::Stdout).0, Got::Unasked);
+                assert_eq!(rig.read(token, Stream::Stdout).0, ReadResult::Stale);
                 rustix::io::write(&release, b"\n").expect("write");
                 eventually("the work that was kept ends well", || {
                     assert_eq!(rig.peek(), [], "nobody is told");

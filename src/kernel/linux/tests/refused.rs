@@ -93,14 +93,14 @@ fn a_sandbox_without_pidfds_learns_exits_by_sigchld_and_says_why() {
                 libc::EPERM,
             );
             let mut rig = Rig::new(LinuxOptions::default());
-            assert_eq!(rig.linux.caps().exit, ExitSource::Sigchld);
+            assert_eq!(rig.linux.capabilities().exit, ExitSource::Sigchld);
             assert!(
                 rig.linux
-                    .caps()
+                    .capabilities()
                     .exit_why
                     .contains("pidfd_open refused: Operation not permitted (EPERM)"),
                 "{:?}",
-                rig.linux.caps()
+                rig.linux.capabilities()
             );
             assert_eq!(
                 runs(&mut rig),
@@ -127,9 +127,12 @@ fn a_pidfd_from_clone_needs_no_pidfd_open() {
             for errno in [libc::EPERM, libc::ENOSYS] {
                 refuse(&[libc::SYS_pidfd_open], errno);
                 let mut rig = Rig::new(LinuxOptions::default());
-                let caps = rig.linux.caps().clone();
-                assert_eq!((caps.exit, caps.pidfd_open), (ExitSource::Pidfd, false));
-                let way = if caps.group_signal {
+                let capabilities = rig.linux.capabilities().clone();
+                assert_eq!(
+                    (capabilities.exit, capabilities.pidfd_open),
+                    (ExitSource::Pidfd, false)
+                );
+                let way = if capabilities.group_signal {
                     Signalled::Sent
                 } else {
                     Signalled::NoWay
@@ -150,9 +153,13 @@ fn without_pidfd_send_signal_numbers_that_are_pinned_are_used() {
             adopt_orphans();
             refuse(&[libc::SYS_pidfd_send_signal], libc::ENOSYS);
             let mut rig = Rig::new(LinuxOptions::default());
-            let caps = rig.linux.caps().clone();
+            let capabilities = rig.linux.capabilities().clone();
             assert_eq!(
-                (caps.exit, caps.pidfd_signal, caps.group_signal),
+                (
+                    capabilities.exit,
+                    capabilities.pidfd_signal,
+                    capabilities.group_signal
+                ),
                 (ExitSource::Pidfd, false, false)
             );
             let token = rig.start(0, plan(&["sleep", "60"]));
@@ -178,15 +185,19 @@ fn without_clone3_children_are_started_and_watched_all_the_same() {
             adopt_orphans();
             refuse(&[libc::SYS_clone3, libc::SYS_close_range], libc::ENOSYS);
             let mut rig = Rig::new(LinuxOptions::default());
-            let caps = rig.linux.caps().clone();
+            let capabilities = rig.linux.capabilities().clone();
             assert_eq!(
-                (caps.exit, caps.clone3, caps.close_range),
+                (
+                    capabilities.exit,
+                    capabilities.clone3,
+                    capabilities.close_range
+                ),
                 (ExitSource::Pidfd, false, false)
             );
             assert!(
-                caps.exit_why.contains("clone3 refused"),
+                capabilities.exit_why.contains("clone3 refused"),
                 "{}",
-                caps.exit_why
+                capabilities.exit_why
             );
             assert_eq!(runs(&mut rig), (three(), Signalled::Sent));
         },

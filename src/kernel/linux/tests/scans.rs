@@ -333,7 +333,7 @@ fn a_watched_member_is_told_once_when_it_ends() {
         || {
             adopt_orphans();
             let mut rig = Rig::new(LinuxOptions::default());
-            assert_eq!(rig.linux.caps().members, MemberWatch::ByPidfd);
+            assert_eq!(rig.linux.capabilities().members, MemberWatch::ByPidfd);
             let token = rig.start(0, sh("sleep 61 & sleep 62 & echo ready"));
             rig.exit(token, Keep::No);
             let mut members = Vec::new();
@@ -371,7 +371,7 @@ fn a_watched_member_is_told_once_when_it_ends() {
                 rig.linux.watch(&members[0], token.with(What::Member(0))),
                 Err(Errno::from_raw(libc::ESRCH))
             );
-            rig.linux.caps.pidfd_open = false;
+            rig.linux.capabilities.pidfd_open = false;
             assert_eq!(
                 rig.linux.watch(&members[0], token.with(What::Member(0))),
                 Err(Errno::from_raw(libc::ENOSYS))

@@ -157,7 +157,7 @@ fn a_success_is_told_though_nothing_else_happens() {
         assert!(matches!(rig.linux.outcome(token), SpawnOutcome::Started));
         assert_eq!(
             rig.linux.deadline().is_some(),
-            rig.linux.caps().exit == ExitSource::Sigchld
+            rig.linux.capabilities().exit == ExitSource::Sigchld
         );
         rig.end(token);
         assert_eq!(rig.linux.deadline(), None);
@@ -321,7 +321,7 @@ fn more_readinesses_than_one_wait_takes_are_given_by_the_next() {
             for token in tokens {
                 assert_eq!(
                     rig.read_out(token, Stream::Stdout),
-                    (Got::End, b"x\n".to_vec())
+                    (ReadResult::End, b"x\n".to_vec())
                 );
                 rig.close(token);
             }
@@ -394,7 +394,7 @@ fn refuses(rig: &mut Rig, token: Token) {
     );
     let other = Token::new(Slot(1), 77, What::Spawn);
     assert!(rig.linux.spawn(&Arc::new(plan(&["true"])), other).is_err());
-    assert_eq!(rig.read(token, Stream::Stdout).0, Got::Unasked);
+    assert_eq!(rig.read(token, Stream::Stdout).0, ReadResult::Stale);
     assert!(matches!(
         rig.linux.write(token.with(What::Stdin), b"x"),
         Wrote::Failed(_)
@@ -440,7 +440,7 @@ fn everything_goes_to_the_host_with_a_hand_over() {
     assert_eq!(released.pid, pid);
     assert_eq!(
         released.pidfd.is_some(),
-        rig.linux.caps().pidfd_from_clone || rig.linux.caps().pidfd_open
+        rig.linux.capabilities().pidfd_from_clone || rig.linux.capabilities().pidfd_open
     );
     rustix::io::write(released.stdin.expect("stdin"), b"mine").expect("write");
     let stdout = released.stdout.expect("stdout");

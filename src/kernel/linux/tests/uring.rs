@@ -45,8 +45,8 @@ fn a_ring_that_is_asked_for_is_used_and_told() {
     let rig = Rig::new(OPTIONS);
     assert_eq!(
         (
-            rig.linux.caps().backend,
-            rig.linux.caps().backend_why.as_str()
+            rig.linux.capabilities().backend,
+            rig.linux.capabilities().backend_why.as_str()
         ),
         (Backend::Uring, "io_uring was asked for")
     );
@@ -57,8 +57,8 @@ fn a_ring_that_is_asked_for_is_used_and_told() {
         let rig = Rig::new(LinuxOptions { backend, ..OPTIONS });
         assert_eq!(
             (
-                rig.linux.caps().backend,
-                rig.linux.caps().backend_why.as_str()
+                rig.linux.capabilities().backend,
+                rig.linux.capabilities().backend_why.as_str()
             ),
             (Backend::Epoll, why)
         );
@@ -79,13 +79,14 @@ fn a_refused_ring_is_epoll_and_the_reason_is_told() {
             ] {
                 refuse(&[libc::SYS_io_uring_setup], errno);
                 let mut rig = Rig::new(OPTIONS);
-                let caps = rig.linux.caps();
-                assert_eq!(caps.backend, Backend::Epoll);
+                let capabilities = rig.linux.capabilities();
+                assert_eq!(capabilities.backend, Backend::Epoll);
                 assert!(
-                    caps.backend_why
+                    capabilities
+                        .backend_why
                         .starts_with(&format!("io_uring refused: {text}")),
                     "{}",
-                    caps.backend_why
+                    capabilities.backend_why
                 );
                 assert_eq!(runs(&mut rig).0, three());
             }
@@ -106,13 +107,16 @@ fn a_ring_refused_to_the_second_loop_leaves_the_first_its_own() {
             refuse(&[libc::SYS_io_uring_setup], libc::ENOMEM);
             let mut second = Rig::new(OPTIONS);
             assert_eq!(
-                (first.linux.caps().backend, second.linux.caps().backend),
+                (
+                    first.linux.capabilities().backend,
+                    second.linux.capabilities().backend
+                ),
                 (Backend::Uring, Backend::Epoll)
             );
             assert!(
-                second.linux.caps().backend_why.contains("ENOMEM"),
+                second.linux.capabilities().backend_why.contains("ENOMEM"),
                 "{}",
-                second.linux.caps().backend_why
+                second.linux.capabilities().backend_why
             );
             assert_eq!(runs(&mut first).0, three());
             assert_eq!(runs(&mut second).0, three());
@@ -130,14 +134,14 @@ fn a_ring_that_can_be_made_and_not_entered_is_epoll() {
             refuse(&[libc::SYS_io_uring_enter], libc::EPERM);
             let before = descriptors();
             let mut rig = Rig::new(OPTIONS);
-            assert_eq!(rig.linux.caps().backend, Backend::Epoll);
+            assert_eq!(rig.linux.capabilities().backend, Backend::Epoll);
             assert!(
                 rig.linux
-                    .caps()
+                    .capabilities()
                     .backend_why
                     .starts_with("io_uring is of no use here: "),
                 "{}",
-                rig.linux.caps().backend_why
+                rig.linux.capabilities().backend_why
             );
             let token = rig.start(0, sh("echo x; exit 3"));
             assert_eq!(rig.exit(token, Keep::No).exit, three());
@@ -162,14 +166,14 @@ fn a_ring_that_is_refused_later_ends_the_loop_and_loses_no_byte() {
             assert_eq!(
                 rig.read(token, Stream::Stdout),
                 (
-                    Got::Data {
+                    ReadResult::Data {
                         n: 6,
-                        hot: rig.hung_up(token)
+                        more_available: rig.hung_up(token)
                     },
                     b"whole\n".to_vec()
                 )
             );
-            assert_eq!(rig.read(token, Stream::Stdout).0, Got::End);
+            assert_eq!(rig.read(token, Stream::Stdout).0, ReadResult::End);
             let until = rig.linux.now().after(LONG.into());
             let waited = rig.linux.wait(Until::At(until), &mut rig.notices);
             assert_eq!(waited, Err(WaitError::Failed(Errno::from_raw(libc::EPERM))));
@@ -233,7 +237,7 @@ fn a_ring_of_four_answers_loses_none_of_twelve_children() {
             for places in all.chunks(limits::BATCH) {
                 for (place, got, bytes) in rig.read_batch(&tokens, places) {
                     out[place].extend(bytes);
-                    if got == Got::End {
+                    if got == ReadResult::End {
                         open[place] = false;
                         rig.linux
                             .close(tokens[place / 2].with(What::Output(Stream::ALL[place % 2])));
@@ -262,7 +266,11 @@ fn a_ring_of_four_answers_loses_none_of_twelve_children() {
 
 impl Rig {
     /// One read each of these streams: numbers of children and streams, in one batch.
-    fn read_batch(&mut self, tokens: &[Token], places: &[usize]) -> Vec<(usize, Got, Vec<u8>)> {
+    fn read_batch(
+        &mut self,
+        tokens: &[Token],
+        places: &[usize],
+    ) -> Vec<(usize, ReadResult, Vec<u8>)> {
         let mut batch = Batch::new();
         for place in places {
             let stream = tokens[place / 2].with(What::Output(Stream::ALL[place % 2]));
@@ -270,18 +278,18 @@ impl Rig {
                 stream,
                 room: None,
                 spare: self.pool.take(limits::BLOCK),
-                got: Got::Unasked,
+                result: ReadResult::Stale,
             });
         }
         self.linux.read(&mut batch);
         let mut answers = Vec::new();
         for (place, op) in places.iter().zip(batch) {
-            let n = if let Got::Data { n, .. } = op.got {
+            let n = if let ReadResult::Data { n, .. } = op.result {
                 n
             } else {
                 0
             };
-            answers.push((*place, op.got, op.spare.bytes()[..n].to_vec()));
+            answers.push((*place, op.result, op.spare.bytes()[..n].to_vec()));
             self.pool.put(op.spare);
         }
         answers

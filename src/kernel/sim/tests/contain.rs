@@ -283,7 +283,7 @@ fn a_fault_in_a_script_is_met_by_the_next_such_call_for_its_command() {
     assert_eq!(read(&mut sim, 0, Stream::Stdout).1, b"fine\n");
     assert_eq!(
         read(&mut sim, 1, Stream::Stdout).0,
-        Got::Failed(Errno::from_raw(libc::EIO))
+        ReadResult::Failed(Errno::from_raw(libc::EIO))
     );
     assert_eq!(read(&mut sim, 1, Stream::Stdout).1, b"lost\n");
     wait_for(&mut sim, Notice::Exit(token(1).with(What::Exit)));

@@ -8,13 +8,14 @@ use super::LinuxOptions;
 use super::process::pidfd;
 use super::stdio::write;
 use crate::types::{
-    Backend, BuildError, Caps, Errno, ExitSource, ExitSourceChoice, GroupSignal, MemberWatch,
+    Backend, BuildError, Capabilities, Errno, ExitSource, ExitSourceChoice, GroupSignal,
+    MemberWatch,
 };
 use std::os::fd::AsFd;
 
 /// Tries everything but the poll set, which is tried by making it. An error only if the host
 /// insists on what is not there.
-pub(crate) fn find(options: &LinuxOptions) -> Result<Caps, BuildError> {
+pub(crate) fn find(options: &LinuxOptions) -> Result<Capabilities, BuildError> {
     let clone3 = try_clone3();
     let opened = pidfd::open(std::process::id());
     let exit = choose_exit(
@@ -22,31 +23,31 @@ pub(crate) fn find(options: &LinuxOptions) -> Result<Caps, BuildError> {
         clone3,
         opened.as_ref().map(|_| ()).map_err(|e| *e),
     )?;
-    let mut caps = Caps::bare(Backend::Epoll, exit.0);
-    caps.exit_why = exit.1;
-    caps.clone3 = clone3.is_ok();
+    let mut capabilities = Capabilities::bare(Backend::Epoll, exit.0);
+    capabilities.exit_why = exit.1;
+    capabilities.clone3 = clone3.is_ok();
     // clone(2) has CLONE_PIDFD as well, of the same age, and nothing harmless to try it by.
-    caps.pidfd_from_clone = clone3.is_ok() || is_at_least(5, 3);
-    caps.pidfd_open = opened.is_ok();
+    capabilities.pidfd_from_clone = clone3.is_ok() || is_at_least(5, 3);
+    capabilities.pidfd_open = opened.is_ok();
     // Flags are looked at before the descriptor, and the descriptor before anything else: EBADF is
     // a yes.
-    caps.pidfd_signal = try_signal(0) == libc::EBADF;
-    caps.group_signal = caps.pidfd_signal
+    capabilities.pidfd_signal = try_signal(0) == libc::EBADF;
+    capabilities.group_signal = capabilities.pidfd_signal
         && options.group_signal == GroupSignal::Auto
         && try_signal(libc::PIDFD_SIGNAL_PROCESS_GROUP) == libc::EBADF;
     // That the request is known can be tried; that it tells of the dead cannot, without somebody
     // who has died.
-    caps.exit_info = is_at_least(6, 15)
+    capabilities.exit_info = is_at_least(6, 15)
         && opened
             .is_ok_and(|own| pidfd::info(own.as_fd(), u64::from(libc::PIDFD_INFO_EXIT)).is_ok());
-    caps.close_range = try_close_range();
-    caps.nosignal_write = write::can_write_without_signal();
-    caps.members = if caps.pidfd_open {
+    capabilities.close_range = try_close_range();
+    capabilities.nosignal_write = write::can_write_without_signal();
+    capabilities.members = if capabilities.pidfd_open {
         MemberWatch::ByPidfd
     } else {
         MemberWatch::ByLooking
     };
-    Ok(caps)
+    Ok(capabilities)
 }
 
 type Tried = Result<(), Errno>;
@@ -176,24 +177,24 @@ mod tests {
 
     #[test]
     fn trying_agrees_with_the_kernels_release() {
-        let caps = find(&LinuxOptions::default()).expect("caps");
+        let capabilities = find(&LinuxOptions::default()).expect("capabilities");
         // A filter may refuse what the kernel has; nothing can have what the kernel lacks.
         for (has, (major, minor)) in [
-            (caps.clone3, (5, 3)),
-            (caps.pidfd_open, (5, 3)),
-            (caps.pidfd_signal, (5, 1)),
-            (caps.group_signal, (6, 9)),
-            (caps.exit_info, (6, 15)),
-            (caps.close_range, (5, 9)),
-            (caps.nosignal_write, (6, 18)),
+            (capabilities.clone3, (5, 3)),
+            (capabilities.pidfd_open, (5, 3)),
+            (capabilities.pidfd_signal, (5, 1)),
+            (capabilities.group_signal, (6, 9)),
+            (capabilities.exit_info, (6, 15)),
+            (capabilities.close_range, (5, 9)),
+            (capabilities.nosignal_write, (6, 18)),
         ] {
-            assert!(!has || is_at_least(major, minor), "{caps:?}");
+            assert!(!has || is_at_least(major, minor), "{capabilities:?}");
         }
         let off = find(&LinuxOptions {
             group_signal: GroupSignal::Off,
             ..LinuxOptions::default()
         })
-        .expect("caps");
+        .expect("capabilities");
         assert!(!off.group_signal);
     }
 
