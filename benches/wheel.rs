@@ -22,6 +22,7 @@ use common::figures::{Column, Figure, Measure, Round, Table, Unit};
 use common::options::{Choice, Options};
 use common::results::{Bound, Results};
 use common::{Fail, thread_cpu};
+use lastwords::sim::Rng;
 use peers::{Heap, Map, Timers, Wheeled};
 use std::hint::black_box;
 
@@ -86,27 +87,9 @@ struct Args {
 const AHEAD: u64 = 60_000_000_000;
 const TICK: u64 = 1 << 20;
 
-/// Numbers that are the same in every run.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn ahead(&mut self) -> u64 {
-        TICK + self.next() % AHEAD
-    }
-
-    fn shuffle<T>(&mut self, all: &mut [T]) {
-        for at in (1..all.len()).rev() {
-            #[expect(clippy::cast_possible_truncation, reason = "below the length")]
-            all.swap(at, (self.next() % (at as u64 + 1)) as usize);
-        }
-    }
+/// A random deadline.
+fn ahead(rng: &mut Rng) -> u64 {
+    TICK + rng.below(AHEAD)
 }
 
 fn main() -> Result<(), Fail> {
@@ -170,11 +153,11 @@ fn main() -> Result<(), Fail> {
 
 /// All acts of one peer.
 fn measure<T: Timers>(size: usize, seed: u64) -> Round {
-    let mut rng = Rng(seed);
-    let first: Vec<u64> = (0..size).map(|_| rng.ahead()).collect();
+    let mut rng = Rng::new(seed);
+    let first: Vec<u64> = (0..size).map(|_| ahead(&mut rng)).collect();
     // As many as take a measurable time.
     let ahead: Vec<u64> = (0..size.clamp(20_000, 200_000))
-        .map(|_| rng.ahead())
+        .map(|_| ahead(&mut rng))
         .collect();
     let mut timers = T::with_capacity(size);
     let mut ids = Vec::with_capacity(size);

@@ -29,12 +29,12 @@
 
 mod capture;
 mod command;
-#[cfg(any(test, feature = "sim"))]
-mod fuzz;
 mod kernel;
 mod lifecycle;
 mod reactor;
 mod report;
+#[cfg(any(test, feature = "__internals"))]
+mod testing;
 mod text;
 mod types;
 mod wheel;
@@ -50,9 +50,6 @@ pub mod __internals {
     pub mod command {
         pub use crate::command::*;
     }
-    pub mod fuzz {
-        pub use crate::fuzz::*;
-    }
     pub mod kernel {
         pub use crate::kernel::*;
     }
@@ -64,6 +61,9 @@ pub mod __internals {
     }
     pub mod report {
         pub use crate::report::*;
+    }
+    pub mod testing {
+        pub use crate::testing::*;
     }
     pub mod text {
         pub use crate::text::*;

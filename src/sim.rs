@@ -123,11 +123,11 @@
 
 pub use crate::kernel::Orphans;
 pub use crate::kernel::sim::cgroup::{Cgroup, CgroupId};
-pub use crate::kernel::sim::clock::Rng;
 pub use crate::kernel::sim::fault::{Call, Kind};
 pub use crate::kernel::sim::log::{Entry, Happened};
 pub use crate::kernel::sim::pipe::{Pipe, PipeId};
 pub use crate::kernel::sim::process::Process;
+pub use crate::kernel::sim::random::Rng;
 pub use crate::kernel::sim::{
     Fault, Reaper, Script, Sim, SimEnd, SimOptions, SimWaker, Unruly, Violation, World, fault,
     faults, script,

@@ -324,24 +324,10 @@ impl<T: Copy> Wheel<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::Rng;
     use std::collections::BTreeMap;
 
     const TICK: u64 = 1 << TICK_BITS;
-
-    struct Rng(u64);
-
-    impl Rng {
-        fn next(&mut self) -> u64 {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            self.0
-        }
-
-        fn below(&mut self, n: u64) -> u64 {
-            self.next() % n
-        }
-    }
 
     fn drain(wheel: &mut Wheel<u64>, now: Ns) -> Vec<u64> {
         std::iter::from_fn(|| wheel.expire(now)).collect()
@@ -358,7 +344,7 @@ mod tests {
     #[test]
     fn the_wheel_agrees_with_a_sorted_map() {
         for seed in 1..=40 {
-            let mut rng = Rng(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
+            let mut rng = Rng::new(seed);
             let mut wheel = Wheel::new();
             let mut live: BTreeMap<u64, (TimerId, u64)> = BTreeMap::new();
             let (mut now, mut name) = (rng.below(1 << 50), 0_u64);
@@ -425,7 +411,7 @@ mod tests {
     #[test]
     fn timers_come_in_the_order_of_their_ticks() {
         let mut wheel = Wheel::new();
-        let mut rng = Rng(7);
+        let mut rng = Rng::new(7);
         let mut ticks: Vec<u64> = (0..5000).map(|_| 1 + rng.below(1 << 20)).collect();
         for tick in &ticks {
             wheel.arm(Ns(tick * TICK), *tick);
@@ -523,7 +509,7 @@ mod tests {
     fn no_slab_grows_after_warm_up() {
         let mut wheel = Wheel::with_capacity(100);
         let room = wheel.nodes.capacity();
-        let mut rng = Rng(3);
+        let mut rng = Rng::new(3);
         for round in 0..1000_u64 {
             let ids: Vec<TimerId> = (0..100)
                 .map(|n| wheel.arm(Ns(round * TICK + rng.below(1 << 40)), n))

@@ -7,7 +7,8 @@ use common::gate::{Bell, Gate};
 use common::host::Host;
 use common::proc::{stat, wait_comm, wait_zombie};
 use common::story::{Seen, Story};
-use common::{LONG, Way, alone, every_way, ms, sys, wait_until};
+use common::{LONG, Way, every_way, ms, sys, wait_until};
+use lastwords::__internals::testing::isolation;
 use lastwords::{
     BackgroundPolicy, Command, ContainedBy, Generation, Outcome, SettledAs, Signal, StopPolicy,
     StopReason, Stream, Verdict, Wait,
@@ -409,7 +410,7 @@ fn a_zombie_is_no_background_work(way: Way) {
 /// A part, not a test: only in a process of its own does it do anything.
 #[test]
 fn a_process_whose_main_thread_has_ended() {
-    if !alone::is_alone("a_process_whose_main_thread_has_ended") {
+    if !isolation::is_alone("a_process_whose_main_thread_has_ended", module_path!()) {
         return;
     }
     sys::end_main_thread();
@@ -421,15 +422,15 @@ fn a_process_whose_main_thread_has_ended() {
 fn a_process_whose_main_thread_has_ended_is_background_work(way: Way) {
     let mut host = Host::new(way);
     let exe = std::env::current_exe().expect("a name of this program");
-    let part = "a_process_whose_main_thread_has_ended";
+    let part = isolation::harness_name("a_process_whose_main_thread_has_ended", module_path!());
     let script = "\"$0\" --exact \"$1\" --nocapture --test-threads=1 >/dev/null 2>&1 & echo $! >&8; read x <&7";
     let mut command = Command::new("sh");
     host.mark.put_on(&mut command);
     command
         .args(["-c", script])
         .arg(exe)
-        .arg(part)
-        .env("LASTWORDS_TEST_ALONE", part);
+        .arg(&part)
+        .env(isolation::ISOLATED_TEST, part);
     let (bell, end, leader) = (
         Bell::at(8, &mut command),
         Gate::at(9, &mut command),

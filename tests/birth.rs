@@ -334,7 +334,8 @@ fn spawning_beside_threads_that_allocate_never_deadlocks() {
     static OVER: AtomicBool = AtomicBool::new(false);
     let way = Way {
         mode: Mode::Pidfd,
-        test: "",
+        test: "spawning_beside_threads_that_allocate_never_deadlocks",
+        module: module_path!(),
     };
     std::thread::scope(|scope| {
         for n in 0..8usize {

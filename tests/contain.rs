@@ -6,11 +6,11 @@ mod cgroups;
 mod common;
 
 use cgroups::cgroups;
-use common::alone::alone;
 use common::gate::{Bell, Gate};
 use common::host::Host;
 use common::proc::{children, stat};
 use common::{LONG, Way, every_way, ms, sys, wait_until};
+use lastwords::__internals::testing::isolation;
 use lastwords::{
     BackgroundPolicy, CgroupOptions, Command, ContainedBy, Containment, Outcome, Reactor,
     SettledAs, Signal, Step, StopPolicy, Stream, Verdict, Wait,
@@ -321,7 +321,7 @@ fn a_cgroup_that_may_not_be_written_is_told_with_how_to_delegate() {
         eprintln!("not root, or no cgroup2: another user's refusal cannot be tested here");
         return;
     }
-    alone(test, || {
+    isolation::alone(test, module_path!(), || {
         let mut reactor = Reactor::new().expect("a loop");
         sys::become_user(12_345);
         let mut command = Command::new("true");
@@ -384,7 +384,7 @@ fn cookies_of_nested_runs_stand_side_by_side() {
 #[test]
 fn a_host_that_asks_is_subreaper_and_members_that_it_inherits_are_reaped() {
     let test = "a_host_that_asks_is_subreaper_and_members_that_it_inherits_are_reaped";
-    alone(test, || {
+    isolation::alone(test, module_path!(), || {
         drop(Reactor::new().expect("a loop"));
         assert!(!sys::is_subreaper());
         let mut host = Host::with(Reactor::builder().subreaper(true));
@@ -420,7 +420,7 @@ fn a_host_that_asks_is_subreaper_and_members_that_it_inherits_are_reaped() {
 #[test]
 fn what_is_adopted_counts_without_its_cookie_and_is_reaped() {
     let test = "what_is_adopted_counts_without_its_cookie_and_is_reaped";
-    alone(test, || {
+    isolation::alone(test, module_path!(), || {
         let mut host = Host::with(Reactor::builder().adopt_orphans(true));
         let script = "setsid env -i sh -c 'echo $$ >&8; (true &); (true &); read x <&9' </dev/null >/dev/null 2>&1 & exit 4";
         let mut command = contained(&host, script, Containment::Cookie, policy());

@@ -61,8 +61,8 @@ macro_rules! kernel {
         $(
             #[test]
             fn $promise() {
-                let name = concat!(stringify!($module), "::", stringify!($promise));
-                crate::rig::run::<$rig>(name, crate::$file::$promise::<$rig>);
+                let promise = crate::$file::$promise::<$rig>;
+                crate::rig::run::<$rig>(stringify!($promise), module_path!(), promise);
             }
         )*
     };

@@ -6,7 +6,8 @@ use common::gate::Gate;
 use common::host::Host;
 use common::proc::{stat, wait_zombie};
 use common::tracer::Tracer;
-use common::{LONG, Mode, Way, alone, every_way, ms, sys, wait_until};
+use common::{LONG, Mode, Way, every_way, ms, sys, wait_until};
+use lastwords::__internals::testing::isolation;
 use lastwords::{
     Command, ExitSource, Outcome, Output, Reactor, SettledAs, Signal, StatusSource, Stream, Verdict,
 };
@@ -203,17 +204,18 @@ fn a_leader_whose_main_thread_has_ended_is_not_an_exit(way: Way) {
 
 /// This test binary as a child that plays a part.
 fn player(part: &str) -> Command {
+    let part = isolation::harness_name(part, module_path!());
     let mut command = Command::new(std::env::current_exe().expect("a name of this program"));
     command
-        .args(["--exact", part, "--nocapture", "--test-threads=1"])
-        .env("LASTWORDS_TEST_ALONE", part);
+        .args(["--exact", &part, "--nocapture", "--test-threads=1"])
+        .env(isolation::ISOLATED_TEST, part);
     command
 }
 
 /// A part, not a test: only in a process of its own does it do anything.
 #[test]
 fn a_process_whose_main_thread_has_ended() {
-    if !alone::is_alone("a_process_whose_main_thread_has_ended") {
+    if !isolation::is_alone("a_process_whose_main_thread_has_ended", module_path!()) {
         return;
     }
     std::thread::spawn(|| {
@@ -416,7 +418,7 @@ fn resource_use_is_told_where_the_status_was_ours(way: Way) {
 
 /// What is refused, and what a loop that may choose must then choose.
 fn exits_with_calls_refused(test: &str, calls: &[(libc::c_long, i32)], check: impl Fn(&Reactor)) {
-    alone::alone(test, || {
+    isolation::alone(test, module_path!(), || {
         sys::refuse(calls);
         let mut host = Host::with(&Reactor::builder());
         check(&host.reactor);

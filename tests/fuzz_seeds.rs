@@ -1,7 +1,7 @@
 //! The bodies of the fuzz targets on the committed seeds, and on some inputs from numbers; and the
 //! one that must fail.
 
-use lastwords::__internals::fuzz::{TARGETS, Target, canary};
+use lastwords::__internals::testing::fuzz::{TARGETS, Target, canary};
 use lastwords::sim::Rng;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
@@ -77,7 +77,10 @@ fn every_target_has_a_file_of_one_line() {
             .filter(|line| line.contains("fuzz_target!"))
             .count();
         assert!(
-            bodies == 1 && text.contains(&format!("lastwords::__internals::fuzz::{name}(input)")),
+            bodies == 1
+                && text.contains(&format!(
+                    "lastwords::__internals::testing::fuzz::{name}(input)"
+                )),
             "{name}: {text}"
         );
     }

@@ -5,7 +5,7 @@ mod common;
 use common::gate::{Bell, Gate};
 use common::host::{Host, delivered};
 use common::proc::wait_zombie;
-use common::{LONG, Way, alone, every_way, ms};
+use common::{LONG, Way, every_way, ms};
 use lastwords::{
     Capture, Command, DrainPolicy, EndedBy, Event, LastWordsPolicy, Outcome, Output, Signal,
     Stream, StreamEnd, Verdict,
@@ -146,7 +146,7 @@ fn streams_go_where_they_are_sent(way: Way) {
 }
 
 fn inherited_streams_are_the_hosts_own(way: Way) {
-    if alone::is_alone(way.test) {
+    if way.is_alone() {
         let mut host = Host::new(way);
         let mut command = host.shell("echo said by the child; echo and by its stderr >&2");
         command.stdout(Output::Inherit).stderr(Output::Inherit);
@@ -155,9 +155,7 @@ fn inherited_streams_are_the_hosts_own(way: Way) {
         host.finish();
         return;
     }
-    let output = alone::again(way.test)
-        .output()
-        .expect("this test binary again");
+    let output = way.command().output().expect("this test binary again");
     let (said, complained) = (
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),

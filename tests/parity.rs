@@ -7,6 +7,7 @@
 
 mod support;
 
+use lastwords::__internals::testing::isolation::alone;
 use lastwords::sim::{Sim, SimOptions};
 use lastwords::{
     BackendChoice, BackgroundPolicy, Capture, CgroupOptions, Command, Containment, DrainPolicy,
@@ -650,7 +651,7 @@ fn simulated(exit_source: ExitSource, group_signal: bool, case: &Case) -> String
 
 /// Every case on one kernel, side by side with the simulated one as the options' defaults have it.
 fn compare(test: &str, kernel: fn(&Case) -> String) {
-    support::alone(test, || {
+    alone(test, module_path!(), || {
         let mut wrong = String::new();
         let has_cgroups = support::cgroups().is_some();
         let cases = CASES

@@ -2,10 +2,11 @@
 
 mod support;
 
+use lastwords::__internals::testing::isolation::alone;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
-use support::{Census, alone, play};
+use support::{Census, play};
 
 fn command(script: &str) -> Command {
     let (program, name, value) = play(script);
@@ -101,25 +102,29 @@ fn a_main_thread_that_ends_leaves_a_zombie_that_is_alive() {
 
 #[test]
 fn a_census_sees_a_descriptor_and_a_child() {
-    alone("a_census_sees_a_descriptor_and_a_child", || {
-        let before = Census::take();
-        before.assert_same();
-        let file = std::fs::File::open("/dev/null").expect("/dev/null");
-        let mut child = command("sleep forever").spawn().expect("the player starts");
-        let now = Census::take();
-        assert_eq!(
-            (now.descriptors.len(), now.children.len()),
-            (before.descriptors.len() + 1, before.children.len() + 1)
-        );
-        assert!(
-            before
-                .difference()
-                .is_some_and(|d| d.contains("descriptors") && d.contains("children"))
-        );
-        drop(file);
-        child.kill().expect("it is there");
-        assert_eq!(Census::take().children, vec![child.id()]);
-        child.wait().expect("a child");
-        before.assert_same();
-    });
+    alone(
+        "a_census_sees_a_descriptor_and_a_child",
+        module_path!(),
+        || {
+            let before = Census::take();
+            before.assert_same();
+            let file = std::fs::File::open("/dev/null").expect("/dev/null");
+            let mut child = command("sleep forever").spawn().expect("the player starts");
+            let now = Census::take();
+            assert_eq!(
+                (now.descriptors.len(), now.children.len()),
+                (before.descriptors.len() + 1, before.children.len() + 1)
+            );
+            assert!(
+                before
+                    .difference()
+                    .is_some_and(|d| d.contains("descriptors") && d.contains("children"))
+            );
+            drop(file);
+            child.kill().expect("it is there");
+            assert_eq!(Census::take().children, vec![child.id()]);
+            child.wait().expect("a child");
+            before.assert_same();
+        },
+    );
 }

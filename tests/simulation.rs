@@ -16,7 +16,7 @@ use lastwords::{
     Command, EndedBy, Event, Generation, Kernel, Line, Outcome, Reactor, Report, SettledAs, Signal,
     StreamEnd,
 };
-use scripts::{calm, chance, command, options, pick, stop_policy};
+use scripts::{calm, chance, command, options, stop_policy};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::Duration;
@@ -353,10 +353,7 @@ fn one_world_with(seed: u64, change: impl Fn(&mut Command)) -> (String, Met) {
             of.first()
                 .map(|one| reactor.signal_leader(*one, Signal::CONT));
         }
-        let timeout = pick(
-            &mut rng,
-            &[Some(Duration::ZERO), Some(Duration::from_millis(20)), None],
-        );
+        let timeout = rng.pick(&[Some(Duration::ZERO), Some(Duration::from_millis(20)), None]);
         // Nothing to wait for: only a host that has something to start has not come to the end.
         let timeout = if to_start > 0 {
             timeout.or(Some(Duration::ZERO))
@@ -424,7 +421,7 @@ fn interfere(rng: &mut Rng, reactor: &mut Reactor<Sim>, watch: &Watch) {
     if generations.is_empty() {
         return;
     }
-    let one = pick(rng, &generations);
+    let one = rng.pick(&generations);
     match rng.below(10) {
         0 => {
             let _ = reactor.stop(one, Some(stop_policy(rng)));
@@ -434,10 +431,10 @@ fn interfere(rng: &mut Rng, reactor: &mut Reactor<Sim>, watch: &Watch) {
         }
         2 => reactor.stop_all(None),
         3 => {
-            let _ = reactor.signal(one, pick(rng, &[Signal::HUP, Signal::CONT]));
+            let _ = reactor.signal(one, rng.pick(&[Signal::HUP, Signal::CONT]));
         }
         8 => {
-            let _ = reactor.signal_leader(one, pick(rng, &[Signal::USR1, Signal::CONT]));
+            let _ = reactor.signal_leader(one, rng.pick(&[Signal::USR1, Signal::CONT]));
         }
         4 => {
             let pid = watch.all[&one].pid;

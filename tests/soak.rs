@@ -5,6 +5,7 @@
 
 mod support;
 
+use lastwords::__internals::testing::isolation::alone;
 use lastwords::sim::Rng;
 use lastwords::{
     BackgroundPolicy, Command, DrainPolicy, Event, ExitSourceChoice, Generation, GroupSignal,
@@ -183,7 +184,7 @@ fn resident_kib() -> u64 {
 }
 
 fn soak(test: &str, exit_source: ExitSourceChoice, group_signal: GroupSignal) {
-    support::alone(test, || {
+    alone(test, module_path!(), || {
         let children = std::env::var("LASTWORDS_SOAK")
             .ok()
             .map_or(CHILDREN, |n| n.parse().expect("LASTWORDS_SOAK is a number"));

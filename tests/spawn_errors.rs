@@ -35,7 +35,7 @@ impl Files {
         let dir = std::env::temp_dir().join(format!(
             "lastwords-{}-{}",
             std::process::id(),
-            way.test.replace("::", "-")
+            way.file_name()
         ));
         fs::create_dir_all(&dir).expect("a directory");
         Files(dir)

@@ -5,7 +5,7 @@ mod common;
 use common::gate::Gate;
 use common::host::{Host, delivered};
 use common::proc::wait_comm;
-use common::{LONG, Way, alone, every_way, ms, sys};
+use common::{LONG, Way, every_way, ms, sys};
 use lastwords::{Capture, FeedRefusal, Output, Signal, Stdin, StdinEnd, Stream};
 use std::io::{Read, Seek, Write};
 use std::os::fd::OwnedFd;
@@ -245,7 +245,7 @@ fn a_descriptor_becomes_the_childs_stdin(way: Way) {
 }
 
 fn the_hosts_own_stdin_is_inherited(way: Way) {
-    if alone::is_alone(way.test) {
+    if way.is_alone() {
         let mut host = Host::new(way);
         let mut command = host.telling("cat");
         command.stdin(Stdin::Inherit);
@@ -257,7 +257,8 @@ fn the_hosts_own_stdin_is_inherited(way: Way) {
         host.finish();
         return;
     }
-    let mut child = alone::again(way.test)
+    let mut child = way
+        .command()
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())

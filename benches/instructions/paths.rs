@@ -215,7 +215,7 @@ fn prepare(count: u64) -> Result<(), Fail> {
         for name in ["HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "USER"] {
             command.env(name, "a value of some thirty characters");
         }
-        if !lastwords::__internals::fuzz::prepares(black_box(&command)) {
+        if !lastwords::__internals::testing::fuzz::prepares(black_box(&command)) {
             return Err("the command is refused".into());
         }
     }

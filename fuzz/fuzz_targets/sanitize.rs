@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|input: &[u8]| lastwords::__internals::fuzz::sanitize(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| lastwords::__internals::testing::fuzz::sanitize(input));

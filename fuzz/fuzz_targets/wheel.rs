@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|input: &[u8]| lastwords::__internals::fuzz::wheel(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| lastwords::__internals::testing::fuzz::wheel(input));

@@ -2,26 +2,11 @@
 
 use crate::capture::block::Pool;
 use crate::capture::captured::Captured;
+use crate::sim::Rng;
 use crate::types::Ns;
 use crate::types::limits::BLOCK;
 
 pub(super) use super::split::split;
-
-/// A small generator: the same numbers for the same seed.
-pub(super) struct Rng(pub(super) u64);
-
-impl Rng {
-    pub(super) fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % n as u64) as usize
-    }
-
-    pub(super) fn of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len())]
-    }
-}
 
 /// A stream that has brought `bytes`.
 pub(super) fn captured(bytes: &[u8], keep: u64) -> Captured {
@@ -82,8 +67,8 @@ pub(super) const FRAGMENTS: &[&[u8]] = &[
 
 /// Bytes that a terminal, or a mistake, could bring.
 pub(super) fn fragments(seed: u64, most: usize) -> Vec<u8> {
-    let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    (0..rng.below(most))
-        .flat_map(|_| rng.of(FRAGMENTS).iter().copied())
+    let mut rng = Rng::new(seed);
+    (0..rng.index(most))
+        .flat_map(|_| rng.pick(FRAGMENTS).iter().copied())
         .collect()
 }

@@ -11,7 +11,6 @@
 
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 
-pub(crate) mod alone;
 pub(crate) mod gate;
 pub(crate) mod host;
 pub(crate) mod log;
@@ -21,6 +20,7 @@ pub(crate) mod story;
 pub(crate) mod sys;
 pub(crate) mod tracer;
 
+use lastwords::__internals::testing::isolation;
 use lastwords::{
     Backend, BackendChoice, Builder, ExitSource, ExitSourceChoice, GroupSignal, Reactor,
 };
@@ -47,11 +47,12 @@ pub(crate) enum Mode {
     Uring,
 }
 
-/// The mode that a test runs in, and the test's full name.
+/// The mode that a test runs in, the test's name and the module it stands in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Way {
     pub(crate) mode: Mode,
     pub(crate) test: &'static str,
+    pub(crate) module: &'static str,
 }
 
 impl Way {
@@ -94,7 +95,22 @@ impl Way {
 
     /// Runs the rest of this test in a process of its own.
     pub(crate) fn alone(self, body: impl FnOnce()) {
-        alone::alone(self.test, body);
+        isolation::alone(self.test, self.module, body);
+    }
+
+    /// Whether this is the process that [`Way::command`] has started.
+    pub(crate) fn is_alone(self) -> bool {
+        isolation::is_alone(self.test, self.module)
+    }
+
+    /// This test binary, to run this test alone.
+    pub(crate) fn command(self) -> std::process::Command {
+        isolation::command(self.test, self.module)
+    }
+
+    /// A name for files that no other test uses.
+    pub(crate) fn file_name(self) -> String {
+        isolation::harness_name(self.test, self.module).replace("::", "-")
     }
 }
 
@@ -111,8 +127,11 @@ macro_rules! every_way {
         mod $way {
             $(#[test]
             fn $test() {
-                let test = concat!(stringify!($way), "::", stringify!($test));
-                super::$test($crate::common::Way { mode: $crate::common::Mode::$mode, test });
+                super::$test($crate::common::Way {
+                    mode: $crate::common::Mode::$mode,
+                    test: stringify!($test),
+                    module: module_path!(),
+                });
             })+
         }
     };

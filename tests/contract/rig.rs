@@ -1,17 +1,17 @@
 //! What differs between the kernels under test: how one is made, and how a test reaches behind its
 //! back.
 
-use crate::support;
 use lastwords::__internals::command::plan::Plan;
+use lastwords::__internals::testing::isolation::alone;
 use lastwords::{CgroupOptions, Kernel, Signal};
 use std::time::Duration;
 
 /// Runs a promise; on a real kernel in a process of its own. A child that another thread starts
 /// holds copies of all pipes until its exec: end of file and EPIPE would come late through no fault
 /// of the kernel's.
-pub(crate) fn run<R: Rig>(name: &str, promise: fn()) {
+pub(crate) fn run<R: Rig>(test: &str, module: &str, promise: fn()) {
     if R::IS_REAL {
-        support::alone(name, promise)
+        alone(test, module, promise)
     } else {
         promise()
     }

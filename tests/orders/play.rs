@@ -1,6 +1,6 @@
 //! One order, played from the beginning to the end.
 
-use lastwords::__internals::fuzz::watch::{Edge, Watch};
+use lastwords::__internals::testing::fuzz::watch::{Edge, Watch};
 use lastwords::sim::{Fault, Ns, Script, Sim, SimEnd, SimOptions};
 use lastwords::{
     BackgroundPolicy, Command, Containment, DrainPolicy, Errno, Exit, ExitSource, Generation,

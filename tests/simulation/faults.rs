@@ -1,6 +1,6 @@
 //! Faults in random worlds: every one that a call of the contract can meet is met, and counted.
 
-use crate::scripts::{chance, pick};
+use crate::scripts::chance;
 use lastwords::__internals::kernel::sim::faults;
 use lastwords::sim::{Call, Fault, Kind, Ns, Rng, Sim};
 use lastwords::{CgroupOptions, Containment, Reactor, Step};
@@ -28,14 +28,14 @@ impl Plan {
             return Plan::default();
         }
         let all = faults::all();
-        let own = pick(rng, &all);
+        let own = rng.pick(&all);
         let is_fatal = matches!(own.1, Fault::Wait(_));
         let list: Vec<(Call, Fault)> = all
             .into_iter()
             .filter(|(_, fault)| !matches!(fault, Fault::Wait(_)))
             .collect();
         let mut waiting: Vec<(Call, Fault)> =
-            (0..10 + rng.below(15)).map(|_| pick(rng, &list)).collect();
+            (0..10 + rng.below(15)).map(|_| rng.pick(&list)).collect();
         waiting.extend([own; 4]);
         let spawns = waiting
             .iter()
@@ -127,5 +127,5 @@ pub(crate) fn table(all: &Met) -> Vec<Kind> {
 
 /// A machine that stood still is no call's fault, and is counted nowhere.
 pub(crate) fn stall(rng: &mut Rng, sim: &mut Sim) {
-    sim.advance(Ns::from_millis(pick(rng, &[1, 100, 6_000])));
+    sim.advance(Ns::from_millis(rng.pick(&[1, 100, 6_000])));
 }

@@ -25,11 +25,6 @@ const ODD: [&str; 12] = [
     "exec \"other\" { write stderr 80; sleep 90ms; exit 5 }",
 ];
 
-/// One of these.
-pub(crate) fn pick<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
-    of[rng.below(of.len() as u64) as usize]
-}
-
 pub(crate) fn chance(rng: &mut Rng, percent: u64) -> bool {
     rng.below(100) < percent
 }
@@ -37,27 +32,27 @@ pub(crate) fn chance(rng: &mut Rng, percent: u64) -> bool {
 /// Acts of a process; how deep it may still fork.
 fn acts(rng: &mut Rng, depth: u32, out: &mut String) {
     for _ in 0..rng.below(5) {
-        let stream = pick(rng, &["stdout", "stderr"]);
+        let stream = rng.pick(&["stdout", "stderr"]);
         match rng.below(if depth > 0 { 15 } else { 11 }) {
             0..3 => write!(
                 out,
                 "write {stream} {}",
-                pick(rng, &[1, 80, 4096, 70_000, 200_000])
+                rng.pick(&[1, 80, 4096, 70_000, 200_000])
             ),
             3..6 => write!(
                 out,
                 "sleep {}ms",
-                pick(rng, &[0, 1, 5, 90, 800, 2_500, 7_000])
+                rng.pick(&[0, 1, 5, 90, 800, 2_500, 7_000])
             ),
             6 => write!(out, "close {stream}"),
-            7 => write!(out, "ignore {}", pick(rng, &["TERM", "PIPE", "HUP"])),
+            7 => write!(out, "ignore {}", rng.pick(&["TERM", "PIPE", "HUP"])),
             8 => write!(
                 out,
                 "on TERM {{ echo stderr \"asked\"; sleep {}ms; exit 9 }}",
-                pick(rng, &[0, 50, 3_000])
+                rng.pick(&[0, 50, 3_000])
             ),
-            9 => write!(out, "spin {}ms", pick(rng, &[1, 40])),
-            10 => write!(out, "{}", pick(rng, &ODD)),
+            9 => write!(out, "spin {}ms", rng.pick(&[1, 40])),
+            10 => write!(out, "{}", rng.pick(&ODD)),
             11..13 => block(rng, depth, "", out),
             13 if chance(rng, 20) => block(
                 rng,
@@ -69,7 +64,7 @@ fn acts(rng: &mut Rng, depth: u32, out: &mut String) {
             _ => write!(
                 out,
                 "fork {{ repeat 200 {{ sleep {}ms; echo {stream} \"tick\" }} }}",
-                pick(rng, &[3, 30, 400])
+                rng.pick(&[3, 30, 400])
             ),
         }
         .expect("a string takes everything");
@@ -88,23 +83,20 @@ fn bound(rng: &mut Rng) -> Bound {
     match rng.below(5) {
         0 => Bound::Never,
         1 => Bound::After(Duration::ZERO),
-        _ => Bound::After(Duration::from_millis(pick(
-            rng,
-            &[1, 50, 400, 2_000, 5_000],
-        ))),
+        _ => Bound::After(Duration::from_millis(rng.pick(&[1, 50, 400, 2_000, 5_000]))),
     }
 }
 
 /// A stop with an end: one without would wait for ever for whoever ignores its signal.
 pub(crate) fn stop_policy(rng: &mut Rng) -> StopPolicy {
-    let grace = Duration::from_millis(pick(rng, &[0, 1, 300, 2_000]));
+    let grace = Duration::from_millis(rng.pick(&[0, 1, 300, 2_000]));
     StopPolicy::default()
         .grace(grace)
         .stuck_after(Duration::from_millis(1_500))
 }
 
 fn background(rng: &mut Rng) -> BackgroundPolicy {
-    let millis = |rng: &mut Rng| Duration::from_millis(pick(rng, &[0, 10, 500, 2_000]));
+    let millis = |rng: &mut Rng| Duration::from_millis(rng.pick(&[0, 10, 500, 2_000]));
     match rng.below(4) {
         0 => BackgroundPolicy::disabled(),
         1 => BackgroundPolicy::report_only().grace(millis(rng)),
@@ -135,7 +127,7 @@ pub(crate) fn command(
         .stop(stop_policy(rng))
         .background(background(rng))
         // The end of everything, since bounds may be infinite.
-        .run_limit(Duration::from_millis(pick(rng, &[1, 300, 4_000, 20_000])));
+        .run_limit(Duration::from_millis(rng.pick(&[1, 300, 4_000, 20_000])));
     if matches!(rng.below(3), 0) {
         command.stdout(
             Capture::default()
@@ -146,7 +138,7 @@ pub(crate) fn command(
     }
     if chance(rng, 30) {
         // Less than a pipe holds, and more.
-        command.stdin(vec![b'x'; pick(rng, &[10, 3_000, 100_000])]);
+        command.stdin(vec![b'x'; rng.pick(&[10, 3_000, 100_000])]);
     }
     match rng.below(5) {
         0 => command.containment(Containment::Cookie),
@@ -163,7 +155,7 @@ pub(crate) fn options(rng: &mut Rng, seed: u64) -> SimOptions {
     let mut options = SimOptions::seeded(seed);
     options.group_signal = chance(rng, 50);
     options.exit_info = chance(rng, 50);
-    options.pipe = pick(rng, &[4096, 65_536]);
+    options.pipe = rng.pick(&[4096, 65_536]);
     if chance(rng, 50) {
         // Nothing can happen between two calls of a turn.
         options.call_cost = Ns::ZERO;
@@ -178,23 +170,20 @@ pub(crate) fn options(rng: &mut Rng, seed: u64) -> SimOptions {
     if chance(rng, 15) {
         options.reaper = Reaper::Thief;
     }
-    options.orphans = pick(
-        rng,
-        &[
-            Orphans::Leave,
-            Orphans::Leave,
-            Orphans::Inherit,
-            Orphans::Adopt,
-        ],
-    );
+    options.orphans = rng.pick(&[
+        Orphans::Leave,
+        Orphans::Leave,
+        Orphans::Inherit,
+        Orphans::Adopt,
+    ]);
     if chance(rng, 20) {
         // Numbers come round soon.
         options.pid_max = 2000;
     }
     if chance(rng, 60) {
         options.unruly = Unruly {
-            not_yet: pick(rng, &[0, 0, 100]),
-            incomplete: pick(rng, &[0, 0, 50]),
+            not_yet: rng.pick(&[0, 0, 100]),
+            incomplete: rng.pick(&[0, 0, 50]),
             ..Unruly::storm()
         };
     }
@@ -205,7 +194,7 @@ pub(crate) fn options(rng: &mut Rng, seed: u64) -> SimOptions {
 pub(crate) fn calm(rng: &mut Rng, seed: u64) -> SimOptions {
     let mut options = SimOptions::seeded(seed);
     options.group_signal = chance(rng, 50);
-    options.pipe = pick(rng, &[4096, 65_536]);
+    options.pipe = rng.pick(&[4096, 65_536]);
     if chance(rng, 30) {
         options.exit_source = ExitSource::Sigchld;
     }

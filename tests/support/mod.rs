@@ -3,8 +3,6 @@
 //! * The test binary plays the children itself: [`plan`] and [`play`] start it again with a script
 //!   in the environment, which is done before `main` with real system calls (`player.rs`). The
 //!   simulated kernel reads the same variable.
-//! * [`alone`] runs a test again in a process of its own, where nobody else opens descriptors or
-//!   starts children.
 //! * [`Census`] counts what could leak.
 
 mod census;
@@ -18,7 +16,6 @@ use lastwords::__internals::command::plan::Plan;
 use lastwords::__internals::kernel::sim::script::PLAY;
 use lastwords::sim::Script;
 use std::ffi::OsString;
-use std::process::Command;
 
 /// Each test binary uses a part of this; here is a use of all of it.
 const _: fn() = || {
@@ -27,14 +24,11 @@ const _: fn() = || {
         play,
         plan,
         cgroups,
-        alone::<fn()>,
         Census::take,
         Census::difference,
         Census::assert_same,
     );
 };
-
-const ALONE: &str = "LASTWORDS_ALONE";
 
 /// The program that plays scripts: this one.
 pub(crate) fn program() -> OsString {
@@ -58,27 +52,4 @@ pub(crate) fn plan(script: &str) -> Plan {
     let mut plan = Plan::new(program);
     plan.env.insert(name.into(), Some(value));
     plan
-}
-
-/// Runs `test` in a process of its own: this test binary again, with this test alone. `name` is the
-/// test's full name.
-pub(crate) fn alone<F: FnOnce()>(name: &str, test: F) {
-    if std::env::var(ALONE).is_ok_and(|n| n == name) {
-        return test();
-    }
-    let output = Command::new(program())
-        .args([name, "--exact", "--nocapture", "--test-threads=1"])
-        .env(ALONE, name)
-        .output()
-        .expect("the test binary starts");
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "{name}, alone: {}\n{text}",
-        output.status
-    );
-    assert!(
-        text.contains("1 passed"),
-        "there is no test of this name: {name}\n{text}"
-    );
 }

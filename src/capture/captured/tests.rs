@@ -1,19 +1,9 @@
 //! Against a plain vector that keeps everything.
 
 use crate::capture::captured::*;
+use crate::sim::Rng;
 use crate::types::limits::{AHEAD, KEEP, POOL_BYTES};
 use std::io::Read as _;
-
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-}
 
 /// A stream, its pool and its spare, fed as a reactor does.
 struct Feed {
@@ -88,7 +78,7 @@ impl Feed {
 #[test]
 fn the_newest_bytes_are_kept_to_the_byte() {
     for keep in [0, 1, 100, 1000, 4096, 5000, 60_000, 65_536, 70_000, 300_000] {
-        let mut rng = Rng(keep + 1);
+        let mut rng = Rng::new(keep + 1);
         let mut feed = Feed::new(Captured::new(keep, false, AHEAD, false));
         for _ in 0..300 {
             let most = [1, 100, 5000, 70_000, 140_000][rng.below(5) as usize];
@@ -126,7 +116,7 @@ fn the_newest_bytes_are_kept_to_the_byte() {
 #[test]
 fn undelivered_bytes_are_never_dropped_and_come_once_in_order() {
     for keep in [0, 10, 5000, 100_000] {
-        let mut rng = Rng(keep + 99);
+        let mut rng = Rng::new(keep + 99);
         let mut feed = Feed::new(Captured::new(keep, true, 200_000, false));
         let mut delivered = 0;
         for _ in 0..2000 {
@@ -161,7 +151,7 @@ fn undelivered_bytes_are_never_dropped_and_come_once_in_order() {
 
 #[test]
 fn a_lossy_stream_never_pauses_and_tells_what_was_lost() {
-    let mut rng = Rng(5);
+    let mut rng = Rng::new(5);
     let mut feed = Feed::new(Captured::new(1000, true, 50_000, true));
     let (mut seen, mut lost) = (0, 0);
     for _ in 0..2000 {

@@ -244,7 +244,7 @@ mod tests {
     use crate::kernel::linux::poll::Ready;
     use crate::kernel::linux::process::pidfd;
     use crate::kernel::linux::stdio::read::Pipe;
-    use crate::kernel::linux::test_isolation::alone;
+    use crate::testing::isolation::alone;
     use crate::types::{BackendChoice, Ns};
     use std::process::{Command, Stdio};
 

@@ -24,8 +24,6 @@ mod spawn_child;
 mod stdio;
 mod table;
 #[cfg(test)]
-pub(crate) mod test_isolation;
-#[cfg(test)]
 mod tests;
 mod wait;
 

@@ -21,7 +21,6 @@
 //!   they are given.
 
 pub mod cgroup;
-pub mod clock;
 mod containment;
 pub mod fault;
 pub mod faults;
@@ -31,6 +30,7 @@ mod notice;
 mod parse;
 pub mod pipe;
 pub mod process;
+pub mod random;
 mod repro;
 mod run;
 pub mod script;
@@ -56,9 +56,9 @@ use crate::types::{
     Backend, Capabilities, Errno, ExitSource, Keep, Member, MemberWatch, Ns, Probe, Release,
     Signal, Signalled, Slot, SpawnError, Step, Token,
 };
-use clock::Rng;
 use fault::{Faults, Kind, Planned};
 use pipe::PipeId;
+use random::Rng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -64,7 +64,7 @@ impl Sim {
             _ => {}
         }
         let unruly = self.options.unruly;
-        if !self.rng.one_in_thousand(unruly.late) {
+        if !self.rng.chance(unruly.late) {
             return Ns::ZERO;
         }
         let late = Ns(self.rng.below(unruly.lateness.0 + 1));
@@ -201,7 +201,7 @@ impl Sim {
         let unruly = self.options.unruly;
         let is_idle = !self.is_due() && !self.untold().any(|(_, known)| known);
         // What is ready comes before a signal, as in epoll_wait(2).
-        let by_chance = self.rng.one_in_thousand(unruly.interrupted) && is_idle;
+        let by_chance = self.rng.chance(unruly.interrupted) && is_idle;
         if by_chance {
             self.by_chance(Call::Wait, Fault::Interrupted);
         }
@@ -213,7 +213,7 @@ impl Sim {
         {
             return Ok(());
         }
-        if self.rng.one_in_thousand(unruly.spurious) {
+        if self.rng.chance(unruly.spurious) {
             self.spurious_by_chance();
         }
         match until {
@@ -274,7 +274,7 @@ impl Sim {
     /// Hands out what is due, by rank; what does not fit stays.
     fn give(&mut self, out: &mut Notices) {
         let now = self.world.now;
-        if self.rng.one_in_thousand(self.options.unruly.shuffled) {
+        if self.rng.chance(self.options.unruly.shuffled) {
             self.rng.shuffle(&mut self.pending);
         }
         // Stable: within a rank in the order in which it came about.

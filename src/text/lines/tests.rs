@@ -1,7 +1,8 @@
 //! Tests of the lines of a stream.
 
+use crate::sim::Rng;
 use crate::text::lines::*;
-use crate::text::testing::{Rng, fragments, split};
+use crate::text::testing::{fragments, split};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 fn lines(bytes: &[u8]) -> Vec<String> {
@@ -112,11 +113,11 @@ fn a_line_that_is_too_long_is_cut_and_says_by_how_much() {
 /// What programs write, in many lines: plain ones, coloured ones, secrets, keys of several lines,
 /// lines as long as may be.
 fn output(seed: u64) -> Vec<u8> {
-    let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut rng = Rng::new(seed);
     let mut bytes = Vec::new();
-    let kinds = 1 + rng.below(16);
-    for n in 0..rng.below(400) {
-        match rng.below(kinds) {
+    let kinds = 1 + rng.index(16);
+    for n in 0..rng.index(400) {
+        match rng.index(kinds) {
             0 => bytes.extend_from_slice(format!("plain line {n}, and nothing in it").as_bytes()),
             1 => bytes.extend_from_slice(b"\x1b[32mok\x1b[0m test ... ok\r"),
             2 => {}
@@ -137,8 +138,8 @@ fn output(seed: u64) -> Vec<u8> {
             14 => bytes.extend_from_slice(b"AKIAEXAMPLEEXAMPLE00sk-0123456789abcdefghij"),
             12 => bytes.resize(
                 bytes.len()
-                    + [BATCH - 41, BATCH, LINE, LINE + 1, 2 * LINE][rng.below(5)]
-                    + rng.below(3),
+                    + [BATCH - 41, BATCH, LINE, LINE + 1, 2 * LINE][rng.index(5)]
+                    + rng.index(3),
                 b'.',
             ),
             _ => bytes.extend_from_slice(&fragments(seed + n as u64, 9)),

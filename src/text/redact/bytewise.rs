@@ -117,7 +117,7 @@ impl Bytewise {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::testing::Rng;
+    use crate::sim::Rng;
 
     /// Texts that overlap, that begin alike and that differ in one byte, in text that is nothing
     /// but parts of them.
@@ -138,11 +138,11 @@ mod tests {
         ];
         let search = Bytewise::new(TEXTS);
         for seed in 1..2000_u64 {
-            let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-            let text: Vec<u8> = (0..rng.below(60))
-                .map(|_| b"aaabbccA \n\xc3\xa9"[rng.below(12)])
+            let mut rng = Rng::new(seed);
+            let text: Vec<u8> = (0..rng.index(60))
+                .map(|_| b"aaabbccA \n\xc3\xa9"[rng.index(12)])
                 .collect();
-            let from = rng.below(text.len() + 2);
+            let from = rng.index(text.len() + 2);
             let mut found = Vec::new();
             search.find(&text, from, |at, number| found.push((at, number)));
             let stands = |at: usize| {

@@ -263,23 +263,23 @@ fn read(gram: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::testing::Rng;
+    use crate::sim::Rng;
 
     /// Every literal at every place, among text that is nearly one.
     #[test]
     fn the_filter_lets_no_literal_pass() {
-        let mut rng = Rng(42);
+        let mut rng = Rng::new(42);
         let all: Vec<Vec<u8>> = (0..500)
-            .map(|n| (0..4 + n % 70).map(|_| b"abcdefgh"[rng.below(8)]).collect())
+            .map(|n| (0..4 + n % 70).map(|_| b"abcdefgh"[rng.index(8)]).collect())
             .collect();
         let literals = Literals::new(all.clone()).expect("few");
         for round in 0..3000 {
-            let literal = &all[rng.below(all.len())];
-            let before = rng.below(100);
-            let mut text: Vec<u8> = (0..before).map(|_| b"ABCDEFGHI "[rng.below(10)]).collect();
+            let literal = &all[rng.index(all.len())];
+            let before = rng.index(100);
+            let mut text: Vec<u8> = (0..before).map(|_| b"ABCDEFGHI "[rng.index(10)]).collect();
             text.extend_from_slice(literal);
-            text.extend((0..rng.below(100)).map(|_| b"ABCDEFGHI "[rng.below(10)]));
-            let from = rng.below(before + 1);
+            text.extend((0..rng.index(100)).map(|_| b"ABCDEFGHI "[rng.index(10)]));
+            let from = rng.index(before + 1);
             assert!(
                 !literals.is_clear(&text, from, before + literal.len(), &mut Next::default()),
                 "{round}"
@@ -294,9 +294,9 @@ mod tests {
 
     #[test]
     fn text_without_literals_is_passed_over() {
-        let mut rng = Rng(1);
+        let mut rng = Rng::new(1);
         let all: Vec<Vec<u8>> = (0..1000)
-            .map(|_| (0..24).map(|_| rng.below(256) as u8).collect())
+            .map(|_| (0..24).map(|_| rng.index(256) as u8).collect())
             .collect();
         let literals = Literals::new(all.clone()).expect("few");
         let text = b"the quick brown fox jumps over the lazy dog, again and again\n".repeat(1000);

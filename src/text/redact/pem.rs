@@ -183,8 +183,9 @@ fn last_run(text: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use crate::sim::Rng;
     use crate::text::Projection;
-    use crate::text::testing::{Rng, captured, split};
+    use crate::text::testing::{captured, split};
 
     const BODY: &str = "MIIEpAIBAAKCAQEA0123456789abcdefghijABCDEFGHIJ0123456789abcdefgh\n";
 
@@ -289,8 +290,8 @@ mod tests {
             "\\n",
         ];
         for seed in 1..150_u64 {
-            let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-            let text: String = (0..rng.below(60)).map(|_| rng.of(PARTS)).collect();
+            let mut rng = Rng::new(seed);
+            let text: String = (0..rng.index(60)).map(|_| rng.pick(PARTS)).collect();
             lines(&text);
         }
     }

@@ -1,9 +1,10 @@
 //! Tests of what is redacted and what is not.
 
 use super::token_patterns::SHAPES;
+use crate::sim::Rng;
 use crate::text::Projection;
 use crate::text::redact::*;
-use crate::text::testing::{FRAGMENTS, Rng, split};
+use crate::text::testing::{FRAGMENTS, split};
 
 fn lines(projection: &Projection, bytes: &[u8], sizes: &[usize]) -> Vec<String> {
     let mut out = Vec::new();
@@ -391,25 +392,25 @@ fn no_split_and_no_control_lets_a_secret_through_and_twice_is_once() {
         .flat_map(|shape| [shape.positive.0.as_bytes(), shape.negative.as_bytes()])
         .collect();
     for seed in 1..400_u64 {
-        let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut rng = Rng::new(seed);
         let mut bytes = Vec::new();
-        for _ in 0..rng.below(30) {
-            match rng.below(5) {
+        for _ in 0..rng.index(30) {
+            match rng.index(5) {
                 0 => {
-                    let secret = rng.of(SECRETS).as_bytes();
-                    let (head, rest) = secret.split_at(rng.below(secret.len()));
+                    let secret = rng.pick(SECRETS).as_bytes();
+                    let (head, rest) = secret.split_at(rng.index(secret.len()));
                     bytes.extend_from_slice(head);
-                    bytes.extend_from_slice([&b""[..], b"\x1b[7m", b"\0", b"x\x08"][rng.below(4)]);
+                    bytes.extend_from_slice([&b""[..], b"\x1b[7m", b"\0", b"x\x08"][rng.index(4)]);
                     bytes.extend_from_slice(rest);
                 }
-                1 => bytes.extend_from_slice(rng.of(&shapes)),
+                1 => bytes.extend_from_slice(rng.pick(&shapes)),
                 2 => {
-                    let shape = rng.of(&shapes);
-                    let from = rng.below(shape.len());
-                    bytes.extend_from_slice(&shape[from..from + rng.below(shape.len() - from + 1)]);
+                    let shape = rng.pick(&shapes);
+                    let from = rng.index(shape.len());
+                    bytes.extend_from_slice(&shape[from..from + rng.index(shape.len() - from + 1)]);
                 }
-                3 => bytes.extend_from_slice(rng.of(GLUE)),
-                _ => bytes.extend_from_slice(rng.of(FRAGMENTS)),
+                3 => bytes.extend_from_slice(rng.pick(GLUE)),
+                _ => bytes.extend_from_slice(rng.pick(FRAGMENTS)),
             }
         }
         let whole = lines(&projection, &bytes, &[bytes.len().max(1)]);

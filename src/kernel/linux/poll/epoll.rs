@@ -135,7 +135,7 @@ mod tests {
     // Alone in a process: between clone and exec a neighbour's child holds copies of every pipe of
     // the process.
     use super::*;
-    use crate::kernel::linux::test_isolation::alone;
+    use crate::testing::isolation::alone;
     use rustix::pipe::{PipeFlags, pipe_with};
     use std::time::Instant;
 

@@ -213,7 +213,7 @@ mod tests {
     // the process.
     use super::*;
     use crate::capture::Pool;
-    use crate::kernel::linux::test_isolation::alone;
+    use crate::testing::isolation::alone;
     use crate::types::limits::BLOCK;
     use crate::types::{Slot, Stream, Token, What};
     use rustix::fs::fcntl_getfl;

@@ -126,7 +126,7 @@ fn last_errno() -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::linux::test_isolation::alone;
+    use crate::testing::isolation::alone;
     use std::os::fd::OwnedFd;
 
     fn nonblocking() -> (OwnedFd, OwnedFd) {

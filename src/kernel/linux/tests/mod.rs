@@ -10,12 +10,12 @@ mod uring;
 
 use super::process::pidfd;
 use super::table::{Leader, Row};
-use super::test_isolation::alone;
 use crate::capture::Pool;
 use crate::command::Transport;
 use crate::command::plan::{OutputPlan, StdinPlan};
 use crate::kernel::linux::*;
 use crate::kernel::{ReadOp, Wake};
+use crate::testing::isolation::alone;
 use crate::types::{ExitInfo, Stream};
 use std::ffi::OsString;
 use std::time::Duration;

@@ -1,0 +1,8 @@
+//! What the project's own tests, benches and fuzz targets share. Nothing here is part of the
+//! library as it is built for its users.
+//!
+//! * [`isolation`] runs one test in a process of its own.
+//! * [`fuzz`] holds the bodies of the fuzz targets.
+
+pub mod fuzz;
+pub mod isolation;
