@@ -20,18 +20,41 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// One command and how it is to be run. Can be run many times; a clone shares what has been
-/// prepared.
+/// A program to run, and how.
+///
+/// What a new command is:
+///
+/// * Its process leads a **process group of its own**, so a stop reaches everything that stays in
+///   that group, and a `^C` typed at the host's terminal does not reach it.
+/// * stdin is /dev/null.
+/// * stdout and stderr are captured, each through a pipe of its own. Of each stream the newest
+///   2 MiB are kept, and nothing is delivered while it runs ([`Capture`]).
+/// * The environment and the working directory are the host's.
+/// * The signal mask is empty, and every signal has its default action.
+/// * It gets none of the host's descriptors above 2.
+/// * There is no time limit, and the drain, stop and background policies are the defaults of
+///   [`DrainPolicy`], [`StopPolicy`] and [`BackgroundPolicy`].
+///
+/// A command can be started many times, on any loop. Clones share what has been prepared until one
+/// of them is changed.
 ///
 /// ```
-/// use lastwords::{Capture, Command, Output};
+/// use lastwords::{Command, Output};
 /// use std::time::Duration;
-/// let mut command = Command::new("make");
-/// command.arg("-j4").env("LANG", "C").stderr(Output::ToStdout).stdout(Capture::default().max_bytes(64 << 10));
-/// command.run_limit(Duration::from_secs(600));
+///
+/// let mut command = Command::new("sh");
+/// command
+///     .args(["-c", "echo $GREETING; echo oops >&2"])
+///     .env("GREETING", "hello")
+///     .stderr(Output::ToStdout)
+///     .run_limit(Duration::from_secs(600));
+/// let finished = lastwords::run(&command)?;
+/// assert_eq!(finished.stdout.map(|kept| kept.to_vec()).as_deref(), Some(&b"hello\noops\n"[..]));
+/// # Ok::<(), lastwords::RunError>(())
 /// ```
 ///
-/// Its `Debug` shows names of variables, never values, and no arguments.
+/// `Debug` shows the program, the number of arguments and the names of variables, as safe text. It
+/// shows no argument and no value.
 #[derive(Clone)]
 pub struct Command {
     plan: Arc<Plan>,
@@ -42,7 +65,10 @@ pub struct Command {
 }
 
 impl Command {
-    /// This program: a path if there is a slash in it, else looked for in PATH.
+    /// A command that runs `program`.
+    ///
+    /// A name with a slash in it is a path. Any other name is looked for in the directories of PATH:
+    /// the PATH that [`Command::env`] sets, else the host's.
     pub fn new(program: impl AsRef<OsStr>) -> Command {
         Command {
             plan: Arc::new(Plan::new(program.as_ref().to_os_string())),
@@ -52,7 +78,7 @@ impl Command {
         }
     }
 
-    /// `sh -c SCRIPT`.
+    /// A command that runs `sh -c SCRIPT`.
     pub fn shell(script: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("sh");
         command.arg("-c").arg(script);
@@ -92,13 +118,13 @@ impl Command {
         &self.plan
     }
 
-    /// Adds an argument.
+    /// Adds one argument. `argv[0]` is not among them ([`Command::arg0`]).
     pub fn arg(&mut self, arg: impl AsRef<OsStr>) -> &mut Command {
         self.plan_mut().args.push(arg.as_ref().to_os_string());
         self
     }
 
-    /// Adds arguments.
+    /// Adds several arguments, in order.
     pub fn args(&mut self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> &mut Command {
         self.plan_mut()
             .args
@@ -106,13 +132,14 @@ impl Command {
         self
     }
 
-    /// `argv[0]`, if it is not the program.
+    /// Sets `argv[0]`. Default: the program's name as it was given.
     pub fn arg0(&mut self, arg0: impl AsRef<OsStr>) -> &mut Command {
         self.plan_mut().arg0 = Some(arg0.as_ref().to_os_string());
         self
     }
 
-    /// Sets a variable. A PATH set here decides where the program is looked for.
+    /// Sets a variable of the child's environment. A PATH that is set here decides where the program
+    /// is looked for.
     pub fn env(&mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> &mut Command {
         self.plan_mut().env.insert(
             name.as_ref().to_os_string(),
@@ -121,7 +148,7 @@ impl Command {
         self
     }
 
-    /// Removes a variable.
+    /// Removes a variable that the child would have from the host.
     pub fn env_remove(&mut self, name: impl AsRef<OsStr>) -> &mut Command {
         self.plan_mut()
             .env
@@ -129,7 +156,7 @@ impl Command {
         self
     }
 
-    /// Begins with no variables at all, those set so far included.
+    /// Starts from an empty environment. Variables that were set before this call are dropped too.
     pub fn env_clear(&mut self) -> &mut Command {
         let plan = self.plan_mut();
         plan.env_clear = true;
@@ -137,32 +164,38 @@ impl Command {
         self
     }
 
-    /// The working directory. A relative program with a slash in it is looked for from there.
+    /// Sets the working directory (chdir(2)). Default: the host's. A relative program with a slash in
+    /// it is looked for from there. A directory that does not exist is a [`SpawnError`] at
+    /// [`Step::Chdir`](crate::Step::Chdir).
+    ///
+    /// [`SpawnError`]: crate::SpawnError
     pub fn current_dir(&mut self, dir: impl AsRef<Path>) -> &mut Command {
         self.plan_mut().dir = Some(dir.as_ref().to_path_buf());
         self
     }
 
-    /// umask(2).
+    /// Sets the file mode creation mask (umask(2)). Default: the host's.
     pub fn umask(&mut self, mask: u32) -> &mut Command {
         self.plan_mut().umask = Some(mask);
         self
     }
 
-    /// Passes a descriptor, under this number. Nothing else above 2 is passed on.
+    /// Passes a descriptor to the child under this number. Other descriptors above 2 are not passed,
+    /// unless [`Command::inherit_fds`] says so.
     pub fn pass_fd(&mut self, fd: OwnedFd, number: RawFd) -> &mut Command {
         self.plan_mut().pass.push((Arc::new(fd), number));
         self
     }
 
-    /// Passes on what the host has open above 2 and not close-on-exec, as a shell does. Default no.
+    /// Whether the child also gets every descriptor above 2 that the host has open without
+    /// close-on-exec, as a shell passes them. Default: false.
     pub fn inherit_fds(&mut self, inherit: bool) -> &mut Command {
         self.plan_mut().inherit_fds = inherit;
         self
     }
 
-    /// Ignores this signal in the child, as nohup(1) does with HUP. All others begin with their
-    /// default action.
+    /// Makes the child ignore this signal from its start, as nohup(1) does with HUP. Every other signal
+    /// starts with its default action.
     pub fn ignore_signal(&mut self, signal: Signal) -> &mut Command {
         let plan = self.plan_mut();
         if !plan.ignore.contains(&signal) {
@@ -171,7 +204,8 @@ impl Command {
         self
     }
 
-    /// Leaves this signal blocked in the child. The mask is empty otherwise.
+    /// Blocks this signal in the child's signal mask. The mask is empty otherwise, whatever the mask of
+    /// the thread that starts the child.
     pub fn block_signal(&mut self, signal: Signal) -> &mut Command {
         let plan = self.plan_mut();
         if !plan.block.contains(&signal) {
@@ -180,7 +214,10 @@ impl Command {
         self
     }
 
-    /// stdin.
+    /// Sets what the child reads on descriptor 0. Default: [`Stdin::Null`].
+    ///
+    /// Bytes are written by the loop, and the pipe is closed after the last of them. A child that does
+    /// not read stalls nothing.
     pub fn stdin(&mut self, stdin: impl Into<Stdin>) -> &mut Command {
         self.input = None;
         let plan = match stdin.into() {
@@ -218,83 +255,96 @@ impl Command {
         }
     }
 
-    /// stdout.
+    /// Sets where the child's descriptor 1 goes. Default: captured, the newest 2 MiB kept
+    /// ([`Capture::default`]). After the end, [`Finished::stdout`](crate::Finished::stdout) or
+    /// [`Reactor::take`](crate::Reactor::take) gives the kept bytes.
+    ///
+    /// [`Output::ToStdout`] means [`Output::Inherit`] here.
     pub fn stdout(&mut self, stdout: impl Into<Output>) -> &mut Command {
         let plan = self.output(Stream::Stdout, stdout.into());
         self.plan_mut().stdout = plan;
         self
     }
 
-    /// stderr.
+    /// Sets where the child's descriptor 2 goes. Default: captured, the newest 2 MiB kept. The last
+    /// words of a report are made from this stream.
+    ///
+    /// [`Output::ToStdout`] merges it into stdout: one pipe, the order of writes kept, and the last
+    /// words are those of the merged stream.
     pub fn stderr(&mut self, stderr: impl Into<Output>) -> &mut Command {
         let plan = self.output(Stream::Stderr, stderr.into());
         self.plan_mut().stderr = plan;
         self
     }
 
-    /// The bounds of the drain.
+    /// Sets how long the pipes are read after the exit. Default: 2 s without a byte, 5 s in all.
     pub fn drain(&mut self, policy: DrainPolicy) -> &mut Command {
         self.said_mut().policy.drain = policy;
         self
     }
 
-    /// How it is stopped when nothing else is said.
+    /// Sets how the command is stopped where a call gives no policy of its own. Default: SIGTERM to the
+    /// group, SIGKILL 2 s later.
     pub fn stop(&mut self, policy: StopPolicy) -> &mut Command {
         self.said_mut().policy.stop = policy;
         self
     }
 
-    /// What becomes of work that outlives its leader.
+    /// Sets what becomes of processes that outlive the leader. Default: [`BackgroundPolicy::default`].
     pub fn background(&mut self, policy: BackgroundPolicy) -> &mut Command {
         self.said_mut().policy.background = policy;
         self
     }
 
-    /// What can see its processes. Default: [`Containment::Group`].
+    /// Sets what can see processes that leave the group. Default: [`Containment::Group`], which sees
+    /// none of them.
     pub fn containment(&mut self, containment: Containment) -> &mut Command {
         self.plan_mut().contain = containment;
         self
     }
 
-    /// How many of the last words are kept.
+    /// Sets how many of the last lines of stderr the report keeps. Default: 50 lines.
     pub fn last_words(&mut self, policy: LastWordsPolicy) -> &mut Command {
         self.said_mut().last_words = policy;
         self
     }
 
-    /// How safe text is made of its stderr and its command line, if not as the loop says
-    /// ([`Builder::projection`](crate::Builder::projection)).
+    /// Sets how safe text is made of the child's stderr and of the reported command line. Default: the
+    /// loop's ([`Builder::projection`](crate::Builder::projection)).
     pub fn projection(&mut self, projection: Projection) -> &mut Command {
         self.said_mut().projection = Some(projection);
         self
     }
 
-    /// Stops it (outcome `TimedOut`) this long after the spawn. Zero stops it at once.
+    /// Stops the command this long after the spawn, background work included; the outcome is then
+    /// [`Outcome::TimedOut`](crate::Outcome::TimedOut). Zero stops it at once. Default: no limit.
     pub fn run_limit(&mut self, limit: impl Into<Option<Duration>>) -> &mut Command {
         self.said_mut().policy.run_limit = limit.into();
         self
     }
 
-    /// Makes the child's group the foreground of the terminal at its descriptor 0, before exec
-    /// (tcsetpgrp(3)).
+    /// Makes the child's group the foreground group of the terminal that is its descriptor 0, before
+    /// exec (tcsetpgrp(3)). Default: false. The terminal is not given back at the exit: a host that
+    /// reads the same terminal does that itself.
     pub fn foreground_terminal(&mut self, foreground: bool) -> &mut Command {
         self.plan_mut().foreground_terminal = foreground;
         self
     }
 
-    /// setrlimit(2) in the child: a resource (RLIMIT_*), its soft and its hard limit.
+    /// Sets a resource limit in the child (setrlimit(2)): the resource (`RLIMIT_*`), the soft limit and
+    /// the hard limit.
     pub fn resource_limit(&mut self, resource: u32, soft: u64, hard: u64) -> &mut Command {
         self.plan_mut().limits.push((resource, soft, hard));
         self
     }
 
-    /// setresuid(2) in the child.
+    /// Changes the user before exec (setresuid(2)): the real, effective and saved id.
     pub fn uid(&mut self, uid: u32) -> &mut Command {
         self.plan_mut().user.uid = Some(uid);
         self
     }
 
-    /// setresgid(2) in the child; its supplementary groups are dropped.
+    /// Changes the group before exec (setresgid(2)) and drops the supplementary groups.
     pub fn gid(&mut self, gid: u32) -> &mut Command {
         self.plan_mut().user.gid = Some(gid);
         self
