@@ -1,27 +1,27 @@
-//! What becomes of a child's three streams.
+//! Where a child's descriptors 0, 1 and 2 go.
 
 use crate::types::limits;
 use std::os::fd::OwnedFd;
 
-/// What becomes of the child's stdin. Default: [`Stdin::Null`].
+/// Where the child's descriptor 0 comes from. Default: [`Stdin::Null`].
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub enum Stdin {
-    /// /dev/null.
+    /// /dev/null: the child reads end of file at once.
     #[default]
     Null,
-    /// The host's own.
+    /// The host's own descriptor 0.
     Inherit,
-    /// These bytes, written by the loop, then end of file. A child that never reads them stalls
-    /// nothing.
+    /// These bytes, written by the loop through a pipe, then end of file. A child that does not
+    /// read them stalls neither the loop nor its own exit.
     Bytes(Vec<u8>),
-    /// What the host gives to [`Reactor::feed`](crate::Reactor::feed), until
+    /// A pipe that the loop writes: the bytes that the host gives to [`Reactor::feed`](crate::Reactor::feed), until
     /// [`Reactor::close_stdin`](crate::Reactor::close_stdin).
     Feed,
-    /// A pipe; the host takes its non-blocking write end
+    /// A pipe that the host writes. The host takes the write end, which is non-blocking
     /// ([`Reactor::take_stdin`](crate::Reactor::take_stdin)).
     Raw,
-    /// This descriptor.
+    /// A descriptor of the host's.
     Fd(OwnedFd),
 }
 
@@ -43,20 +43,32 @@ impl From<OwnedFd> for Stdin {
     }
 }
 
-/// How a stream is captured: a pipe (or a pair of sockets) that the loop makes and reads.
+/// How the loop captures a stream: how much it keeps, and whether it hands bytes to the host.
+///
+/// ```
+/// use lastwords::{Capture, Command};
+///
+/// let mut command = Command::shell("printf 1234567890");
+/// command.stdout(Capture::default().max_bytes(4));
+/// let kept = lastwords::run(&command)?.stdout.expect("stdout is captured");
+/// assert_eq!(kept.to_vec(), b"7890");
+/// assert_eq!(kept.dropped(), 6);
+/// # Ok::<(), lastwords::RunError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capture {
-    /// Bytes kept, the newest ones. Default 2 MiB.
+    /// How many bytes are kept, the newest ones. Default: 2 MiB.
+    /// [`StreamReport::dropped`](crate::StreamReport::dropped) counts the bytes not kept.
     pub max_bytes: u64,
-    /// Whether bytes are delivered as [`Event::Output`](crate::Event::Output). Default no: they
-    /// are kept only.
+    /// Whether bytes are delivered as [`Event::Output`](crate::Event::Output) while the command
+    /// runs. Default: false; bytes are kept and not delivered.
     pub deliver: bool,
     /// Undelivered bytes at which the stream is not read any more, so that the child is held back.
     /// Default 256 KiB.
     pub high_water_mark: u64,
-    /// Lose undelivered bytes beyond `max_bytes` instead of holding the child back; the loss is told.
-    /// Default no.
+    /// Drops undelivered bytes beyond `max_bytes` instead of holding the child back; the event
+    /// after a loss says how many bytes are missing. Default: false.
     pub lossy: bool,
     /// Capacity of the pipe to ask for in bytes (F_SETPIPE_SZ, fcntl(2)). The kernel rounds it up
     /// to a power of two of pages. Without root's rights more than /proc/sys/fs/pipe-max-size
@@ -127,23 +139,23 @@ impl Capture {
     }
 }
 
-/// What becomes of one of the child's output streams. Default: captured.
+/// Where the child's descriptor 1 or 2 goes. Default: captured, as [`Capture::default`] says.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Output {
-    /// A pipe that the loop reads.
+    /// A pipe that the loop reads, or a pair of sockets ([`Capture::transport`]).
     Capture(Capture),
-    /// A pipe; the host takes its non-blocking read end
+    /// A pipe that the host reads. The host takes the read end, which is non-blocking
     /// ([`Reactor::take_stdout`](crate::Reactor::take_stdout)).
     Raw,
-    /// The host's own.
+    /// The host's own descriptor of the same number.
     Inherit,
     /// /dev/null.
     Null,
-    /// This descriptor.
+    /// A descriptor of the host's.
     Fd(OwnedFd),
-    /// The same as stdout (for stderr): one pipe, in which the order of both is kept. For stdout it
-    /// is the same as `Inherit`.
+    /// For stderr: the same pipe, file or descriptor as stdout, so that the order of writes to both
+    /// is kept. For stdout it means [`Output::Inherit`].
     ToStdout,
 }
 
@@ -165,7 +177,7 @@ impl From<OwnedFd> for Output {
     }
 }
 
-/// What a captured stream comes through.
+/// What connects the child's stream to the loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Transport {
