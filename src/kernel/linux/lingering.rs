@@ -1,53 +1,50 @@
-//! What outlives its generation: pipes that kept work still holds, read and thrown away so that
-//! keeping the work is not killing it, leaders that have not ended, reaped when they do, and
-//! cgroups that somebody is still in, removed when they are empty. Nobody is told of any of it.
+//! Resources that outlive their generation: pipes that kept work still writes to, which are read
+//! and discarded so that the work does not die of SIGPIPE; children that have not ended, reaped when
+//! they do; cgroups that are not empty, removed when they are. The reactor is not told of any of it.
 
 use super::containment::cgroup::Cgroup;
 use super::poll::{Interest, Key, Poller};
-use super::process::pidfd::{ChildName, Waited, wait_child};
+use super::process::pidfd::{ChildRef, WaitResult, wait_child};
 use super::stdio::read::throw_away;
-use crate::types::limits;
+use crate::types::{Keep, limits};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Bytes that one look at the poll set reads of one pipe (what a pipe holds by default), and of all
-/// of them.
-const MOST: usize = 64 << 10;
-const MOST_OF_ALL: usize = 8 * MOST;
+/// Bytes read of one pipe between two waits: what a pipe holds by default (pipe(7)).
+const BYTES_PER_PIPE: usize = 64 << 10;
+/// Bytes read of all pipes between two waits.
+const BYTES_PER_WAIT: usize = 8 * BYTES_PER_PIPE;
 
 #[derive(Debug)]
-enum What {
+enum Resource {
     Pipe(OwnedFd),
-    Leader { pid: u32, pidfd: Option<OwnedFd> },
+    Child { pid: u32, pidfd: Option<OwnedFd> },
     Cgroup(Box<Cgroup>),
 }
 
 #[derive(Debug)]
-struct Lingerer {
+struct Entry {
+    /// The number in [`Key::Linger`].
     number: u32,
-    what: What,
+    resource: Resource,
 }
 
-/// All that lingers.
+/// All resources that outlive their generation.
 #[derive(Debug, Default)]
 pub(crate) struct Lingering {
-    list: Vec<Lingerer>,
-    numbers: u32,
+    entries: Vec<Entry>,
+    last_number: u32,
     scratch: Vec<u8>,
-    /// Bytes that may still be read before the poll set is looked at again.
-    left: usize,
+    /// Bytes that may still be read before the next wait.
+    byte_budget: usize,
 }
 
 impl Lingering {
-    /// Goes on reading a pipe that is in the poll set. Beyond [`limits::LINGERERS`] it is closed
-    /// instead.
-    pub(crate) fn pipe(&mut self, fd: OwnedFd, poller: &mut Poller) {
-        let pipes = self
-            .list
-            .iter()
-            .filter(|l| matches!(l.what, What::Pipe(_)))
-            .count();
+    /// Reads and discards what comes from a pipe, which is in the poll set already. Beyond
+    /// [`limits::LINGERERS`] pipes it is closed instead.
+    pub(crate) fn add_pipe(&mut self, fd: OwnedFd, poller: &mut Poller) {
+        let pipes = self.count(|resource| matches!(resource, Resource::Pipe(_)));
         let number = self.next_number();
-        // Under its new key what is readable now is told again.
+        // Registering it anew makes a notice for bytes that are there already.
         if pipes >= limits::LINGERERS
             || poller
                 .again_reader(fd.as_fd(), Key::Linger(number))
@@ -59,48 +56,45 @@ impl Lingering {
         if self.scratch.is_empty() {
             self.scratch = vec![0; limits::BLOCK];
         }
-        self.list.push(Lingerer {
+        self.entries.push(Entry {
             number,
-            what: What::Pipe(fd),
+            resource: Resource::Pipe(fd),
         });
     }
 
-    /// Reaps a leader when it ends. Not bounded: a leader that is forgotten stays a zombie for as
-    /// long as the host lives.
-    pub(crate) fn leader(&mut self, pid: u32, pidfd: Option<OwnedFd>, poller: &mut Poller) {
+    /// Reaps a child when it ends. Their number is not bounded: a child that is forgotten stays a
+    /// zombie for as long as the host lives.
+    pub(crate) fn add_child(&mut self, pid: u32, pidfd: Option<OwnedFd>, poller: &mut Poller) {
         let number = self.next_number();
         if let Some(pidfd) = &pidfd {
-            // It may have been taken out of the poll set, or never have been in it.
+            // It may be in the poll set under another key. Without a place in the poll set the
+            // child stays a zombie until the host ends.
             poller.remove(pidfd.as_fd());
             let _ = poller.add(pidfd.as_fd(), Key::Linger(number), Interest::Read);
         }
-        let lingerer = Lingerer {
+        let entry = Entry {
             number,
-            what: What::Leader { pid, pidfd },
+            resource: Resource::Child { pid, pidfd },
         };
-        if !lingerer.is_over(poller) {
-            self.list.push(lingerer);
+        if !entry.reap_child(poller) {
+            self.entries.push(entry);
         }
     }
 
-    /// Removes a cgroup when it is empty. Beyond [`limits::LINGERERS`] one that is not empty now
-    /// stays.
-    pub(crate) fn cgroup(&mut self, cgroup: Cgroup, poller: &mut Poller) {
-        let cgroups = self
-            .list
-            .iter()
-            .filter(|l| matches!(l.what, What::Cgroup(_)))
-            .count();
+    /// Removes a cgroup when it is empty. Beyond [`limits::LINGERERS`] cgroups only one try is made,
+    /// now.
+    pub(crate) fn add_cgroup(&mut self, cgroup: Cgroup, poller: &mut Poller) {
+        let cgroups = self.count(|resource| matches!(resource, Resource::Cgroup(_)));
         let number = self.next_number();
         let is_watched = cgroups < limits::LINGERERS
             && poller
                 .add(cgroup.events(), Key::Linger(number), Interest::Urgent)
                 .is_ok();
-        // Asked after it is watched: the next change is told.
+        // Read after the watch began, so that every later change makes a notice.
         if is_watched && cgroup.is_populated() == Some(true) {
-            self.list.push(Lingerer {
+            self.entries.push(Entry {
                 number,
-                what: What::Cgroup(Box::new(cgroup)),
+                resource: Resource::Cgroup(Box::new(cgroup)),
             });
             return;
         }
@@ -110,33 +104,46 @@ impl Lingering {
         cgroup.remove();
     }
 
+    fn count(&self, is_counted: impl Fn(&Resource) -> bool) -> usize {
+        self.entries
+            .iter()
+            .filter(|entry| is_counted(&entry.resource))
+            .count()
+    }
+
+    /// Whether nothing is left.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     fn next_number(&mut self) -> u32 {
-        self.numbers = self.numbers.wrapping_add(1);
-        self.numbers
+        self.last_number = self.last_number.wrapping_add(1);
+        self.last_number
     }
 
-    /// The poll set was looked at: there is time for some bytes again.
-    pub(crate) fn begin(&mut self) {
-        self.left = MOST_OF_ALL;
+    /// Renews the byte budget, once per wait.
+    pub(crate) fn begin_wait(&mut self) {
+        self.byte_budget = BYTES_PER_WAIT;
     }
 
-    /// One of them is ready.
-    pub(crate) fn ready(&mut self, number: u32, poller: &mut Poller) {
-        let Some(at) = self.list.iter().position(|l| l.number == number) else {
+    /// Serves the readiness of one resource.
+    pub(crate) fn on_ready(&mut self, number: u32, poller: &mut Poller) {
+        let Some(at) = self.entries.iter().position(|l| l.number == number) else {
             return;
         };
-        let Some(lingerer) = self.list.get(at) else {
+        let Some(entry) = self.entries.get(at) else {
             return;
         };
-        let is_over = match &lingerer.what {
-            What::Leader { pidfd, .. } => {
-                let is_over = lingerer.is_over(poller);
+        let is_over = match &entry.resource {
+            Resource::Child { pidfd, .. } => {
+                let is_over = entry.reap_child(poller);
                 if let (false, Some(pidfd)) = (is_over, pidfd) {
                     poller.owe_changes(pidfd.as_fd());
                 }
                 is_over
             }
-            What::Cgroup(cgroup) => {
+            Resource::Cgroup(cgroup) => {
                 let is_over = cgroup.is_populated() != Some(true);
                 if is_over {
                     cgroup.remove();
@@ -145,15 +152,16 @@ impl Lingering {
                 }
                 is_over
             }
-            What::Pipe(fd) => {
-                let answer = if self.left == 0 {
+            Resource::Pipe(fd) => {
+                let more_available = if self.byte_budget == 0 {
                     Some(true)
                 } else {
-                    throw_away(fd.as_fd(), &mut self.scratch, MOST)
+                    throw_away(fd.as_fd(), &mut self.scratch, BYTES_PER_PIPE)
                 };
-                self.left = self.left.saturating_sub(MOST);
-                match answer {
-                    // Told again at once, so that a host that watches our descriptor comes back.
+                self.byte_budget = self.byte_budget.saturating_sub(BYTES_PER_PIPE);
+                match more_available {
+                    // Registering it anew makes the loop's descriptor readable at once, for a host
+                    // that watches that descriptor.
                     Some(true) => poller
                         .again_reader(fd.as_fd(), Key::Linger(number))
                         .is_err(),
@@ -166,80 +174,68 @@ impl Lingering {
             }
         };
         if is_over {
-            self.list.swap_remove(at).close(poller);
+            self.entries.swap_remove(at).close(poller);
         }
     }
 
-    /// Asks every leader whose end nothing tells (the SIGCHLD way).
-    pub(crate) fn ask_leaders(&mut self, poller: &mut Poller) {
-        self.list
-            .retain(|l| !(matches!(l.what, What::Leader { pidfd: None, .. }) && l.is_over(poller)));
+    /// Asks every child that has no pidfd whether it has ended.
+    pub(crate) fn poll_children(&mut self, poller: &mut Poller) {
+        self.entries
+            .retain(|entry| !(entry.is_child_without_pidfd() && entry.reap_child(poller)));
     }
 
-    /// A leader's end is learnt by asking.
-    pub(crate) fn has_asked(&self) -> bool {
-        self.list
+    /// Whether there are children whose exit is learnt by [`Lingering::poll_children`] alone.
+    pub(crate) fn needs_polling(&self) -> bool {
+        self.entries.iter().any(Entry::is_child_without_pidfd)
+    }
+
+    /// Whether one of the children has this process id.
+    pub(crate) fn has_child(&self, wanted: u32) -> bool {
+        self.entries
             .iter()
-            .any(|l| matches!(l.what, What::Leader { pidfd: None, .. }))
-    }
-
-    /// A leader that lingers has this number.
-    pub(crate) fn has_leader(&self, number: u32) -> bool {
-        self.list
-            .iter()
-            .any(|l| matches!(l.what, What::Leader { pid, .. } if pid == number))
-    }
-
-    /// How many there are.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.list.len()
-    }
-
-    /// None.
-    #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.list.is_empty()
+            .any(|l| matches!(l.resource, Resource::Child { pid, .. } if pid == wanted))
     }
 }
 
-impl Lingerer {
-    /// A leader that has ended, and is reaped thereby.
-    fn is_over(&self, poller: &mut Poller) -> bool {
-        match &self.what {
-            What::Pipe(_) | What::Cgroup(_) => false,
-            What::Leader { pid, pidfd } => {
-                let ended = wait_child(
-                    ChildName {
-                        pid: *pid,
-                        pidfd: pidfd.as_ref().map(AsFd::as_fd),
-                    },
-                    true,
-                ) != Waited::NotYet;
-                if let (true, Some(pidfd)) = (ended, pidfd) {
+impl Entry {
+    fn is_child_without_pidfd(&self) -> bool {
+        matches!(self.resource, Resource::Child { pidfd: None, .. })
+    }
+
+    /// Reaps the child if it has ended, and says whether it has.
+    fn reap_child(&self, poller: &mut Poller) -> bool {
+        match &self.resource {
+            Resource::Pipe(_) | Resource::Cgroup(_) => false,
+            Resource::Child { pid, pidfd } => {
+                let child = ChildRef {
+                    pid: *pid,
+                    pidfd: pidfd.as_ref().map(AsFd::as_fd),
+                };
+                let has_ended = wait_child(child, Keep::No) != WaitResult::Running;
+                if let (true, Some(pidfd)) = (has_ended, pidfd) {
                     poller.remove(pidfd.as_fd());
                 }
-                ended
+                has_ended
             }
         }
     }
 
     fn close(self, poller: &mut Poller) {
-        match self.what {
-            What::Pipe(fd)
-            | What::Leader {
+        match self.resource {
+            Resource::Pipe(fd)
+            | Resource::Child {
                 pidfd: Some(fd), ..
             } => poller.remove(fd.as_fd()),
-            What::Leader { pidfd: None, .. } => {}
-            What::Cgroup(cgroup) => poller.remove(cgroup.events()),
+            Resource::Child { pidfd: None, .. } => {}
+            Resource::Cgroup(cgroup) => poller.remove(cgroup.events()),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    // Alone in a process: between clone and exec a neighbour's child holds copies of every pipe of
-    // the process.
+    // Each test runs in a process of its own: between clone and exec a child of a neighbouring test
+    // holds copies of every pipe of the process.
     use super::*;
     use crate::kernel::linux::poll::Ready;
     use crate::kernel::linux::process::pidfd;
@@ -257,17 +253,17 @@ mod tests {
                 .wait(Some(Ns::from_millis(20_000)), &mut ready)
                 .expect("wait");
         }
-        lingering.begin();
+        lingering.begin_wait();
         for Ready { key, .. } in ready {
             let Key::Linger(number) = key else {
                 panic!("{key:?}")
             };
-            lingering.ready(number, poller);
+            lingering.on_ready(number, poller);
         }
         poller.settle();
     }
 
-    /// Nothing that lingers, and a poll set; both kinds of those, if they are there.
+    /// An empty list with a poll set, for each backend.
     fn pollers() -> impl Iterator<Item = (Lingering, Poller)> {
         [BackendChoice::Epoll, BackendChoice::Uring]
             .into_iter()
@@ -285,12 +281,12 @@ mod tests {
             || {
                 for (mut lingering, mut poller) in pollers() {
                     let pipe = Pipe::from_child().expect("pipe");
-                    // What was written before it began to linger counts, too.
+                    // Bytes written before the pipe was added are discarded too.
                     rustix::io::write(&pipe.childs, &[1; 60_000]).expect("write");
                     poller
                         .add(pipe.ours.as_fd(), Key::Sigchld, Interest::Read)
                         .expect("add");
-                    lingering.pipe(pipe.ours, &mut poller);
+                    lingering.add_pipe(pipe.ours, &mut poller);
                     for _ in 0..4 {
                         serve(&mut lingering, &mut poller);
                         // Blocks (and hangs the test) unless the pipe was emptied.
@@ -305,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_at_once_is_bounded_and_the_rest_is_told_again() {
+    fn reads_between_two_waits_are_bounded_and_the_rest_makes_notices_again() {
         for (mut lingering, mut poller) in pollers() {
             let mut writers = Vec::new();
             for _ in 0..20 {
@@ -314,7 +310,7 @@ mod tests {
                 poller
                     .add(pipe.ours.as_fd(), Key::Sigchld, Interest::Read)
                     .expect("add");
-                lingering.pipe(pipe.ours, &mut poller);
+                lingering.add_pipe(pipe.ours, &mut poller);
                 writers.push(pipe.childs);
             }
             let mut rounds = 0;
@@ -323,8 +319,8 @@ mod tests {
                 serve(&mut lingering, &mut poller);
                 rounds += 1;
             }
-            assert!(rounds >= 20 / (MOST_OF_ALL / MOST), "{rounds}");
-            assert_eq!(lingering.len(), 20);
+            assert!(rounds >= 20 / (BYTES_PER_WAIT / BYTES_PER_PIPE), "{rounds}");
+            assert_eq!(lingering.entries.len(), 20);
         }
     }
 
@@ -338,10 +334,10 @@ mod tests {
                     poller
                         .add(pipe.ours.as_fd(), Key::Sigchld, Interest::Read)
                         .expect("add");
-                    lingering.pipe(pipe.ours, &mut poller);
+                    lingering.add_pipe(pipe.ours, &mut poller);
                     writers.push(pipe.childs);
                 }
-                assert_eq!(lingering.len(), limits::LINGERERS);
+                assert_eq!(lingering.entries.len(), limits::LINGERERS);
                 let has_no_reader = |fd: &OwnedFd| {
                     let mut fds = [rustix::event::PollFd::new(
                         fd,
@@ -361,9 +357,9 @@ mod tests {
 
     #[test]
     #[expect(clippy::zombie_processes, reason = "the one under test waits for it")]
-    fn a_leader_is_reaped_when_it_ends_by_notice_and_by_asking() {
+    fn a_child_is_reaped_when_it_ends_by_notice_and_by_polling() {
         alone(
-            "a_leader_is_reaped_when_it_ends_by_notice_and_by_asking",
+            "a_child_is_reaped_when_it_ends_by_notice_and_by_polling",
             module_path!(),
             || {
                 for (mut lingering, mut poller) in pollers() {
@@ -374,25 +370,25 @@ mod tests {
                             .spawn()
                             .expect("cat");
                         let pid = child.id();
-                        lingering.leader(
+                        lingering.add_child(
                             pid,
                             by_pidfd.then(|| pidfd::open(pid).expect("pidfd")),
                             &mut poller,
                         );
-                        assert_eq!(lingering.len(), 1);
+                        assert_eq!(lingering.entries.len(), 1);
                         drop(child.stdin.take());
                         if by_pidfd {
                             serve(&mut lingering, &mut poller);
                         } else {
                             while !lingering.is_empty() {
-                                lingering.ask_leaders(&mut poller);
+                                lingering.poll_children(&mut poller);
                                 std::thread::yield_now();
                             }
                         }
                         assert!(lingering.is_empty());
                         assert_eq!(
-                            wait_child(ChildName { pid, pidfd: None }, true),
-                            Waited::NotOurs
+                            wait_child(ChildRef { pid, pidfd: None }, Keep::No),
+                            WaitResult::NotChild
                         );
                     }
                 }

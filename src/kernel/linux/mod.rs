@@ -29,15 +29,16 @@ mod wait;
 
 pub use process::signal_state;
 
-use process::{exit_status, group};
-use procfs::scan;
+use containment::{NameGenerator, signal};
+use process::identity::open_verified;
+use process::{exit_status, group, orphans};
 use stdio::{read, write};
 
 pub use super::Orphans;
 
 use super::{
-    Batch, Collected, Found, Kernel, Notice, Notices, ReadResult, Released, Scan, ScanStep,
-    SpawnOutcome, Spawned, Until, WaitError, Wrote, sealed,
+    Batch, Collected, Kernel, Notice, Notices, ReadResult, Released, Scan, ScanStep, SpawnOutcome,
+    Spawned, Until, WaitError, Wrote, sealed,
 };
 use crate::command::plan::Plan;
 use crate::types::{
@@ -106,14 +107,10 @@ pub struct Linux {
     scanner: Scanner,
     /// Descriptors of no use any more, whose closing nobody waits for.
     aside: Vec<release::Aside>,
-    /// Boxes of rows that were let go, for the next exits.
-    spare: exit_status::Spare,
     /// Notices that did not fit.
     owed: VecDeque<Notice>,
-    /// Without the group flag: a look under way, and the members that it has found.
-    members: (u64, Vec<(Token, u32, u64)>),
-    /// Ids of cookies and cgroups.
-    ids: containment::Ids,
+    /// Makes the names of cookies and cgroups.
+    names: NameGenerator,
     orphans: Orphans,
 }
 
@@ -167,7 +164,7 @@ impl Linux {
             rustix::process::set_child_subreaper(Some(own))
                 .map_err(|e| failed("become a subreaper")(e.into()))?;
         }
-        let ids = containment::Ids::new();
+        let names = NameGenerator::new();
         let mut linux = Linux {
             mark,
             capabilities,
@@ -184,12 +181,10 @@ impl Linux {
             pause: Ns::ZERO,
             sigchld: None,
             lingering: Lingering::default(),
-            scanner: Scanner::new(ids.prefix(), options.orphans),
+            scanner: Scanner::new(names.cookie_prefix(), options.orphans),
             aside: Vec::with_capacity(release::ASIDE),
-            spare: Vec::with_capacity(limits::SPARE_BOXES),
             owed: VecDeque::with_capacity(limits::NOTICES),
-            members: (0, Vec::new()),
-            ids,
+            names,
             orphans: options.orphans,
         };
         if wants_sigchld || options.orphans == Orphans::Adopt {
@@ -210,36 +205,13 @@ impl Linux {
         }
         Ok(())
     }
+}
 
-    /// Without the group flag members are signalled one by one: those that the last whole look has
-    /// found.
-    fn note_members(&mut self, scan: &Scan, from: usize, step: ScanStep) {
-        let (look, members) = &mut self.members;
-        if *look != scan.id {
-            // The one before was given up.
-            members.clear();
-            *look = scan.id;
-        }
-        members.extend(
-            scan.found
-                .iter()
-                .skip(from)
-                .filter_map(|found| match found {
-                    Found::Member(token, member) => Some((*token, member.who.pid, member.start)),
-                    Found::Holder(..) => None,
-                }),
-        );
-        if let ScanStep::Done { .. } = step {
-            for token in &scan.members {
-                if let Some(row) = self.table.get_mut(*token) {
-                    row.known.clear();
-                }
-            }
-            for (token, pid, start) in members.drain(..) {
-                if let Some(row) = self.table.get_mut(token) {
-                    row.known.push((pid, start));
-                }
-            }
+impl Linux {
+    /// Reaps the zombies of inherited orphans, where all children of the process are the loop's.
+    fn reap_zombies(&mut self) {
+        if self.orphans == Orphans::Adopt {
+            orphans::reap_zombies(&self.table, &self.lingering, self.scanner.proc());
         }
     }
 }
@@ -404,11 +376,11 @@ impl Kernel for Linux {
         let Some(row) = self.table.get_mut(generation) else {
             return Collected::NotYet;
         };
-        let collected = exit_status::collect(row, keep, &mut self.poller, &mut self.spare);
+        let collected = exit_status::collect(row, keep, &mut self.poller);
         self.poller.settle();
         if collected != Collected::NotYet {
-            // A zombie of ours hides those behind it.
-            self.reap_strangers();
+            // waitid(2) has shown this leader instead of the orphans that ended after it.
+            self.reap_zombies();
         }
         collected
     }
@@ -416,7 +388,7 @@ impl Kernel for Linux {
     fn signal(&mut self, generation: Token, signal: Signal) -> Signalled {
         match self.table.get_mut(generation) {
             Some(row) if !self.mark.is_copy() => {
-                containment::signal(row, signal, &self.capabilities, self.scanner.proc())
+                signal::signal(row, signal, &self.capabilities, self.scanner.proc())
             }
             _ => Signalled::NoWay,
         }
@@ -425,7 +397,7 @@ impl Kernel for Linux {
     fn signal_outside(&mut self, generation: Token, signal: Signal) -> Signalled {
         match self.table.get_mut(generation) {
             Some(row) if !self.mark.is_copy() => {
-                containment::signal_outside(row, signal, &self.capabilities, self.scanner.proc())
+                signal::signal_outside(row, signal, &self.capabilities, self.scanner.proc())
             }
             _ => Signalled::NoWay,
         }
@@ -442,7 +414,7 @@ impl Kernel for Linux {
 
     fn probe(&mut self, generation: Token) -> Probe {
         match self.table.get(generation) {
-            Some(row) if !self.mark.is_copy() => containment::probe(row, &self.capabilities),
+            Some(row) if !self.mark.is_copy() => signal::probe(row, &self.capabilities),
             _ => Probe::Cannot,
         }
     }
@@ -454,21 +426,7 @@ impl Kernel for Linux {
                 holders: false,
             };
         }
-        let before = scan.found.len();
-        let step = self.scanner.slice(scan, &self.table);
-        self.scanner.reap();
-        let is_wanted = |token: &Token| {
-            self.table
-                .get(*token)
-                .is_some_and(|row| row.contained.is_some())
-        };
-        if !self.capabilities.group_signal
-            || self.orphans == Orphans::Inherit
-            || scan.members.iter().any(is_wanted)
-        {
-            self.note_members(scan, before, step);
-        }
-        step
+        self.scanner.slice(scan, &mut self.table)
     }
 
     fn watch(&mut self, member: &Member, token: Token) -> Result<(), Errno> {
@@ -483,7 +441,7 @@ impl Kernel for Linux {
             .get_mut(token)
             .ok_or(Errno::from_raw(libc::ESRCH))?;
         drop(row.unwatch_member(place, &mut self.poller));
-        let (fd, _) = scan::open_verified(proc, member.who.pid, Some(member.start))?;
+        let (fd, _) = open_verified(proc, member.who.pid, Some(member.start))?;
         self.poller
             .add(fd.as_fd(), Key::Token(token), Interest::Read)?;
         self.poller.settle();

@@ -1,10 +1,12 @@
 //! Letting go: of a generation that is over, and of descriptors that are of no use any more.
 
-use super::Linux;
 use super::poll::Poller;
-use super::table::{Birth, Leader, Row};
+use super::process::leader::LeaderState;
+use super::process::orphans;
+use super::table::{Birth, Row};
+use super::{Linux, Orphans};
 use crate::kernel::Released;
-use crate::types::{Release, limits};
+use crate::types::Release;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Descriptors that are put aside; more are closed at once.
@@ -50,20 +52,13 @@ impl Linux {
             self.spawner.recycle(*pending);
             row.birth = Birth::Started;
         }
-        if let Some(exit) = row
-            .exit
-            .take()
-            .filter(|_| self.spare.len() < limits::SPARE_BOXES)
-        {
-            self.spare.push(exit);
-        }
         let mut released = Released {
             pid: row.pid,
             ..Released::default()
         };
         match how {
             Release::HandOver => {
-                self.leave_to_reap(&row);
+                self.reap_later(&row);
                 row.unwatch_all(&mut self.poller);
                 self.leave_cgroup(&mut row);
                 let [stdout, stderr] = row.readers.map(|reader| reader.map(|r| r.fd));
@@ -77,18 +72,18 @@ impl Linux {
             }
             Release::Linger => {
                 for reader in row.readers.iter_mut().filter_map(Option::take) {
-                    self.lingering.pipe(reader.fd, &mut self.poller);
+                    self.lingering.add_pipe(reader.fd, &mut self.poller);
                 }
             }
             Release::Close => {}
         }
-        self.leave_to_reap(&row);
+        self.reap_later(&row);
         row.unwatch_all(&mut self.poller);
         self.leave_cgroup(&mut row);
-        if row.leader != Leader::Gone {
+        if row.leader != LeaderState::Reaped {
             // Reaped at once if it has ended, or else when it does: nobody else will.
             self.lingering
-                .leader(row.pid, row.pidfd.take(), &mut self.poller);
+                .add_child(row.pid, row.pidfd.take(), &mut self.poller);
         } else if let Some(pidfd) = row.pidfd.take() {
             self.put_aside(Aside::Unwatched(pidfd));
         }
@@ -96,14 +91,22 @@ impl Linux {
         released
     }
 
-    /// It goes now, or, with somebody in it whose work goes on, when that ends.
+    /// Members that go on after their generation are reaped when they end, if this process has
+    /// inherited them.
+    fn reap_later(&mut self, row: &Row) {
+        if let (Orphans::Inherit, Some(proc)) = (self.orphans, self.scanner.proc()) {
+            orphans::reap_later(row, &mut self.lingering, proc, &mut self.poller);
+        }
+    }
+
+    /// Removes the cgroup now, or when it is empty.
     fn leave_cgroup(&mut self, row: &mut Row) {
         if let Some(cgroup) = row
-            .contained
+            .containment
             .take()
-            .and_then(|contained| contained.into_cgroup())
+            .and_then(|containment| containment.into_cgroup())
         {
-            self.lingering.cgroup(cgroup, &mut self.poller);
+            self.lingering.add_cgroup(cgroup, &mut self.poller);
         }
     }
 

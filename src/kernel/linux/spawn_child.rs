@@ -1,18 +1,20 @@
 //! A spawn, and how it goes. What can run out is taken before the child exists.
 
-use super::containment::Contained;
+use super::containment::ContainmentState;
 use super::containment::cgroup::Cgroup;
 use super::poll::{Interest, Key};
+use super::process::leader::{ExitWatch, LeaderState};
 use super::process::pidfd;
-use super::process::pidfd::{ChildName, To, Waited, wait_child};
+use super::process::pidfd::{ChildRef, SignalScope, WaitResult, wait_child};
 use super::spawn::{Launched, Spawner};
 use super::stdio::setup::Ends;
-use super::table::{Birth, ExitWatch, Leader, Reader, Row, Table};
+use super::table::{Birth, Reader, Row, Table};
 use super::{Linux, clock};
 use crate::command::plan::Plan;
 use crate::kernel::{Kernel as _, Notice, SpawnOutcome, Spawned};
 use crate::types::{
-    Errno, ExitSource, Ns, Release, Signal, Slot, SpawnError, Step, Stream, Token, What, limits,
+    Errno, ExitSource, Keep, Ns, Release, Signal, Slot, SpawnError, Step, Stream, Token, What,
+    limits,
 };
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -44,10 +46,10 @@ impl Linux {
         }
         let mut ends = Ends::make(plan, &mut self.null)?;
         let host_peak = pidfd::own_peak();
-        let mut contained = self.ids.make(&plan.contain, generation.sequence())?;
-        let inside = contained
+        let mut containment = self.names.contain(&plan.contain, generation.sequence())?;
+        let inside = containment
             .as_deref()
-            .map(Contained::inside)
+            .map(ContainmentState::inside)
             .unwrap_or_default();
         let started = self
             .register(&ends, inside.cgroup, generation)
@@ -72,8 +74,8 @@ impl Linux {
             way,
         } = launched;
         tracing::debug!(pid, ?way, "made a child");
-        if let (Some(Contained::Cookie(cookie)), Some(proc)) =
-            (contained.as_deref_mut(), self.scanner.proc())
+        if let (Some(ContainmentState::Cookie(cookie)), Some(proc)) =
+            (containment.as_deref_mut(), self.scanner.proc())
         {
             cookie.since = proc.stat(pid).map_or(0, |stat| stat.start);
         }
@@ -84,15 +86,15 @@ impl Linux {
             session: pidfd::own_session(),
             pidfd,
             birth: Birth::UnderWay(Box::new(pending)),
-            leader: Leader::Running,
-            watch: ExitWatch::Over,
+            leader: LeaderState::Running,
+            watch: ExitWatch::Off,
             exit: None,
             host_peak,
             readers,
             stdin: ends.feed.take(),
             watched: Vec::new(),
             known: Vec::new(),
-            contained,
+            containment,
         };
         self.adopt(row, generation)?;
         let [stdin, stdout, stderr] = ends.raw;
@@ -113,7 +115,7 @@ impl Linux {
             self.undo(row);
             return Err(SpawnError::new(Step::Register, e));
         }
-        let asked = row.watch == ExitWatch::Asked;
+        let asked = row.watch == ExitWatch::Sigchld;
         if let Some(older) = self.table.put(generation, row) {
             // Its owner has taken the slot back without a release; it can reach nobody any more.
             self.let_go(older, Release::Close);
@@ -157,7 +159,7 @@ impl Linux {
             }
         }
         self.use_sigchld()?;
-        row.watch = ExitWatch::Asked;
+        row.watch = ExitWatch::Sigchld;
         Ok(())
     }
 
@@ -166,31 +168,32 @@ impl Linux {
     pub(crate) fn undo(&mut self, mut row: Row) {
         let killed = match &row.pidfd {
             Some(pidfd) if self.capabilities.pidfd_signal => {
-                pidfd::send(pidfd.as_fd(), Some(Signal::KILL), To::Process)
+                pidfd::send(pidfd.as_fd(), Some(Signal::KILL), SignalScope::Process)
             }
-            _ => pidfd::kill(row.pid, To::Process, Signal::KILL),
+            _ => pidfd::kill(row.pid, SignalScope::Process, Signal::KILL),
         };
         row.unwatch_all(&mut self.poller);
         if let Birth::UnderWay(mut pending) = row.birth {
             pending.wait(Some(REAP_WITHIN));
             self.spawner.recycle(*pending);
         }
-        let contained = row.contained.take();
-        let name = ChildName {
+        let containment = row.containment.take();
+        let child = ChildRef {
             pid: row.pid,
             pidfd: row.pidfd.as_ref().map(AsFd::as_fd),
         };
         let end = clock::instant() + REAP_WITHIN;
-        while killed.is_ok() && wait_child(name, true) == Waited::NotYet {
+        while killed.is_ok() && wait_child(child, Keep::No) == WaitResult::Running {
             if clock::instant() > end {
                 // In a frozen cgroup, say. It has no descriptor of ours, and is reaped when it
                 // ends.
-                self.lingering.leader(row.pid, row.pidfd, &mut self.poller);
+                self.lingering
+                    .add_child(row.pid, row.pidfd, &mut self.poller);
                 return;
             }
             std::thread::yield_now();
         }
-        if let Some(cgroup) = contained.as_deref().and_then(Contained::cgroup) {
+        if let Some(cgroup) = containment.as_deref().and_then(ContainmentState::cgroup) {
             cgroup.remove();
         }
     }
@@ -290,12 +293,12 @@ impl Linux {
         let Some(row) = self
             .table
             .at(place)
-            .filter(|row| row.watch == ExitWatch::Asked)
+            .filter(|row| row.watch == ExitWatch::Sigchld)
         else {
             return false;
         };
-        if wait_child(row.name(), false) != Waited::NotYet {
-            row.watch = ExitWatch::Told;
+        if wait_child(row.child_ref(), Keep::Zombie) != WaitResult::Running {
+            row.watch = ExitWatch::SigchldNotified;
             let slot = Slot(u32::try_from(place).unwrap_or(u32::MAX));
             let token = Token::new(slot, row.sequence, What::Exit);
             self.owed.push_back(Notice::Exit(token));

@@ -1,38 +1,16 @@
 //! The table: slot -> what the kernel object has of a generation. The sequence in a token decides
 //! whether it is still meant.
 
-use super::containment::Contained;
+use super::containment::ContainmentState;
 use super::containment::cgroup::Cgroup;
 use super::poll::Poller;
-use super::process::pidfd::ChildName;
+use super::process::identity::ProcessIdentity;
+use super::process::leader::{ExitWatch, LeaderState};
+use super::process::pidfd::ChildRef;
+use super::procfs::Inode;
 use super::spawn::Pending;
 use crate::types::{ExitInfo, SpawnError, Token, What};
 use std::os::fd::{AsFd, OwnedFd};
-
-/// What is known of the leader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leader {
-    /// Not seen to end. Its number is pinned, unless somebody else reaps it.
-    Running,
-    /// Ended and looked at only: the zombie pins its number.
-    Kept,
-    /// Ended and reaped, by us or by somebody else. Its number means nothing any more.
-    Gone,
-}
-
-/// How its end is learnt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ExitWatch {
-    /// The pidfd is in the poll set.
-    Pidfd,
-    /// It is asked by number whenever somebody may have ended.
-    Asked,
-    /// It was asked and has ended; the notice was given, and it is not asked again until that was
-    /// followed up.
-    Told,
-    /// It is known, or nobody wants to know any more.
-    Over,
-}
 
 /// How the spawn goes.
 #[derive(Debug)]
@@ -65,14 +43,14 @@ impl Reader {
         self.peer != 0
     }
 
-    /// What holders have open: a socket, or a pipe; and its inode.
-    pub(crate) fn held(&self) -> Option<(bool, u64)> {
+    /// What the holders of the write end have open; `None` if fstat(2) fails.
+    pub(crate) fn inode(&self) -> Option<Inode> {
         if self.is_socket() {
-            return Some((true, u64::from(self.peer)));
+            return Some(Inode::Socket(u64::from(self.peer)));
         }
         rustix::fs::fstat(&self.fd)
             .ok()
-            .map(|stat| (false, stat.st_ino))
+            .map(|stat| Inode::Pipe(stat.st_ino))
     }
 }
 
@@ -89,12 +67,12 @@ pub(crate) struct Row {
     pub pidfd: Option<OwnedFd>,
     /// How the spawn goes.
     pub birth: Birth,
-    /// What is known of the leader.
-    pub leader: Leader,
-    /// How its end is learnt.
+    /// How far the leader's life is known to have come.
+    pub leader: LeaderState,
+    /// How the leader's exit is noticed.
     pub watch: ExitWatch,
-    /// How it ended, if that is known.
-    pub exit: Option<Box<ExitInfo>>,
+    /// How the leader ended, if that is known.
+    pub exit: Option<ExitInfo>,
     /// The host's own peak memory in KiB at the spawn.
     pub host_peak: u64,
     /// By [`crate::types::Stream::index`].
@@ -103,17 +81,17 @@ pub(crate) struct Row {
     pub stdin: Option<OwnedFd>,
     /// Members in the poll set, by place.
     pub watched: Vec<(u8, OwnedFd)>,
-    /// Members that the last whole scan has found, number and start time: the way to them where
-    /// the group flag is missing, or where they can be outside the group.
-    pub known: Vec<(u32, u64)>,
-    /// What it is contained by, beside its group.
-    pub contained: Option<Box<Contained>>,
+    /// Members that the last complete scan has found. They are signalled one by one where the
+    /// group flag is missing, or where they can be outside the group.
+    pub known: Vec<ProcessIdentity>,
+    /// The containment, beside the process group.
+    pub containment: Option<Box<ContainmentState>>,
 }
 
 impl Row {
-    /// The leader, by the surest name.
-    pub(crate) fn name(&self) -> ChildName<'_> {
-        ChildName {
+    /// The leader, as waitid(2) takes it.
+    pub(crate) fn child_ref(&self) -> ChildRef<'_> {
+        ChildRef {
             pid: self.pid,
             pidfd: self.pidfd.as_ref().map(AsFd::as_fd),
         }
@@ -124,7 +102,7 @@ impl Row {
         if let (ExitWatch::Pidfd, Some(pidfd)) = (self.watch, &self.pidfd) {
             poller.remove(pidfd.as_fd());
         }
-        self.watch = ExitWatch::Over;
+        self.watch = ExitWatch::Off;
     }
 
     /// Gives up the place of a watched member. `None` if it was empty.
@@ -137,7 +115,9 @@ impl Row {
 
     /// The cgroup, if it has one.
     pub(crate) fn cgroup(&self) -> Option<&Cgroup> {
-        self.contained.as_deref().and_then(Contained::cgroup)
+        self.containment
+            .as_deref()
+            .and_then(ContainmentState::cgroup)
     }
 
     /// Takes everything of it out of the poll set. What is closed afterwards is closed for good,
@@ -253,4 +233,4 @@ impl Table {
 }
 
 /// An idle child is to cost at most half a KiB in all, of which this is one part.
-const _: () = assert!(size_of::<Option<Row>>() <= 136);
+const _: () = assert!(size_of::<Option<Row>>() <= 200);

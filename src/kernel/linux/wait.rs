@@ -1,10 +1,11 @@
 //! Waiting, and the order of what is told: outcomes before exits before bytes.
 
 use super::poll::{Key, Poller, Ready};
+use super::process::leader::ExitWatch;
 use super::process::pidfd;
 use super::process::sigchld::Sigchld;
 use super::spawn_child::is_born;
-use super::table::{Birth, ExitWatch, Row};
+use super::table::{Birth, Row};
 use super::{Linux, Orphans};
 use crate::kernel::{Kernel, Notice, Notices, Until, WaitError};
 use crate::types::{Ns, Token, What, limits};
@@ -47,7 +48,7 @@ impl Linux {
                 .wait(timeout, &mut self.ready)
                 .map_err(WaitError::Failed)?;
             if self.take_ready(out) {
-                self.reap_strangers();
+                self.reap_zombies();
             }
             self.look_at_births(out);
             self.ask_children();
@@ -83,7 +84,8 @@ impl Linux {
 
     /// Somebody's end is learnt by asking.
     fn has_asked(&self) -> bool {
-        self.table.iter().any(|row| row.watch == ExitWatch::Asked) || self.lingering.has_asked()
+        self.table.iter().any(|row| row.watch == ExitWatch::Sigchld)
+            || self.lingering.needs_polling()
     }
 
     /// A round of questions is under way, and goes on in the next wait.
@@ -161,20 +163,20 @@ impl Linux {
             ..
         } = self;
         let places = table.places();
-        lingering.begin();
+        lingering.begin_wait();
         for Ready { key, hung_up } in ready.drain(..) {
             let token = match key {
                 Key::Token(token) => token,
                 Key::Linger(number) => {
-                    lingering.ready(number, poller);
+                    lingering.on_ready(number, poller);
                     continue;
                 }
                 Key::Sigchld => {
                     has_sigchld = true;
                     if let Some(sigchld) = sigchld {
-                        sigchld.hint(places);
+                        sigchld.on_signal(places);
                         poller.owe(sigchld.fd());
-                        lingering.ask_leaders(poller);
+                        lingering.poll_children(poller);
                     }
                     continue;
                 }
@@ -214,12 +216,12 @@ impl Linux {
         let Some(sigchld) = &mut self.sigchld else {
             return;
         };
-        if sigchld.look_at_clock(self.clock.now(), places) {
-            self.lingering.ask_leaders(&mut self.poller);
+        if sigchld.on_time(self.clock.now(), places) {
+            self.lingering.poll_children(&mut self.poller);
         }
         let mut asked = 0;
         while asked < limits::SWEEP_CHILDREN
-            && let Some(place) = self.sigchld.as_mut().and_then(|s| s.step(places))
+            && let Some(place) = self.sigchld.as_mut().and_then(|s| s.next_place(places))
         {
             asked += usize::from(self.ask(place));
         }

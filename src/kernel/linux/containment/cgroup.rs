@@ -1,14 +1,15 @@
-//! A cgroup of a generation's own (cgroup v2): made below a directory that the host may write,
-//! asked for who is in it, ended as a whole, and removed.
+//! The cgroup of one generation (cgroup v2): created below a directory that the host may write,
+//! listed, killed as a whole, and removed.
 //!
-//! Its files, as the kernel's documentation has them (admin-guide/cgroup-v2): `cgroup.events` says
-//! `populated 0` when no living process is left in it or below, and tells of a change by POLLPRI
-//! (at most one in about 10 ms; a plain read is up to date); `cgroup.procs` lists processes,
-//! zombies excepted; `cgroup.kill` (Linux 5.14) sends SIGKILL to everybody in it and below.
+//! The files that are used, after the kernel's documentation (admin-guide/cgroup-v2):
+//! `cgroup.events` says `populated 0` when no living process is left in the cgroup and below it, and
+//! signals a change by POLLPRI (at most about every 10 ms; a plain read is always current);
+//! `cgroup.procs` lists the processes, zombies excepted; `cgroup.kill` (Linux 5.14) sends SIGKILL to
+//! every process in the cgroup and below it.
 
 use crate::command::{CgroupOptions, NO_CGROUP2, cgroup_refused as refused};
 use crate::kernel::linux::process::pidfd;
-use crate::kernel::linux::process::pidfd::To;
+use crate::kernel::linux::process::pidfd::SignalScope;
 use crate::types::{Errno, Signal, Signalled, SpawnError, Step};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, fstatfs, mkdirat, openat, unlinkat};
 use rustix::io::{pread, read, write};
@@ -23,24 +24,29 @@ const CGROUP2: u64 = 0x6367_7270;
 const DIR: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::CLOEXEC);
-/// Cgroups that the command has made below its own: looked into so deep.
-const DEPTH: usize = 16;
+/// Levels of cgroups made by the command below its own that are listed and removed.
+const MAX_DEPTH: usize = 16;
 
-/// One cgroup.
+/// The cgroup of one generation.
 #[derive(Debug)]
 pub(crate) struct Cgroup {
     parent: OwnedFd,
     name: CString,
     path: PathBuf,
     dir: OwnedFd,
-    /// Open for writing: a child that could not be born into the cgroup enters by it.
+    /// `cgroup.procs`, open for writing: a child that clone3(2) could not place into the cgroup
+    /// enters it by writing here.
     procs: OwnedFd,
     events: OwnedFd,
 }
 
 impl Cgroup {
-    /// Makes one.
-    pub(crate) fn make(options: &CgroupOptions, name: &str) -> Result<Cgroup, SpawnError> {
+    /// Creates a cgroup of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`Step::Cgroup`] with the path, the errno, and what has to be changed.
+    pub(crate) fn create(options: &CgroupOptions, name: &str) -> Result<Cgroup, SpawnError> {
         let at = match &options.parent {
             Some(path) => path.clone(),
             None => own_directory()?,
@@ -73,12 +79,12 @@ impl Cgroup {
         }
     }
 
-    /// The directory, for CLONE_INTO_CGROUP.
+    /// The directory, for CLONE_INTO_CGROUP (Linux 5.7).
     pub(crate) fn dir(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
     }
 
-    /// `cgroup.procs`, for a child that enters by itself.
+    /// `cgroup.procs`, for a child that enters the cgroup itself.
     pub(crate) fn procs(&self) -> BorrowedFd<'_> {
         self.procs.as_fd()
     }
@@ -88,12 +94,13 @@ impl Cgroup {
         self.events.as_fd()
     }
 
-    /// What a clone that was refused means.
-    pub(crate) fn explain(&self, errno: Errno) -> SpawnError {
+    /// The error for a child that could not be placed into the cgroup.
+    pub(crate) fn placement_error(&self, errno: Errno) -> SpawnError {
         refused(&self.path, errno)
     }
 
-    /// Whether anybody in it, or below, is alive. The next change makes a notice.
+    /// Whether a process is alive in the cgroup or below; `None` if the file cannot be read. The
+    /// next change makes a notice.
     pub(crate) fn is_populated(&self) -> Option<bool> {
         let mut text = [0; 256];
         let n = pread(&self.events, &mut text, 0).ok()?;
@@ -103,16 +110,16 @@ impl Cgroup {
             .map(|value| value != b"0")
     }
 
-    /// Whose processes are in it, and below. `false` if not all could be found out.
+    /// Adds the ids of the processes in the cgroup and below, sorted. Returns `false` if a part
+    /// could not be read.
     pub(crate) fn members(&self, into: &mut Vec<u32>) -> bool {
-        let complete = list(self.dir.as_fd(), into, DEPTH);
+        let complete = list(self.dir.as_fd(), into, MAX_DEPTH);
         into.sort_unstable();
         into.dedup();
         complete
     }
 
-    /// SIGKILL to everybody. An error where the kernel has no such file: then each has to be
-    /// signalled.
+    /// Sends SIGKILL to every process in the cgroup and below. ENOENT before Linux 5.14.
     fn kill(&self) -> Result<(), Errno> {
         let file = openat(
             &self.dir,
@@ -124,8 +131,8 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Signals those who are in it and not in this group, which was signalled already: each through
-    /// a descriptor that was opened before the list was read in which it stands.
+    /// Signals the members outside this process group, which has had the signal already. Each is
+    /// signalled through a descriptor that was opened before the list was read that it is in.
     pub(crate) fn signal_outside(&self, group: u32, signal: Signal) -> Signalled {
         if self.is_populated() == Some(false) {
             return Signalled::Empty;
@@ -145,25 +152,25 @@ impl Cgroup {
             .collect();
         let mut after = Vec::new();
         self.members(&mut after);
-        let mut told = Signalled::Empty;
+        let mut result = Signalled::Empty;
         for (_, fd) in opened
             .iter()
             .filter(|(pid, _)| after.binary_search(pid).is_ok())
         {
-            match pidfd::send(fd.as_fd(), Some(signal), To::Process).map_err(|e| e.raw()) {
-                Ok(()) => told = Signalled::Sent,
-                Err(libc::EPERM) if told != Signalled::Sent => told = Signalled::Denied,
+            match pidfd::send(fd.as_fd(), Some(signal), SignalScope::Process).map_err(|e| e.raw()) {
+                Ok(()) => result = Signalled::Sent,
+                Err(libc::EPERM) if result != Signalled::Sent => result = Signalled::Denied,
                 Err(_) => {}
             }
         }
-        told
+        result
     }
 
-    /// Removes it, and what was made below it. One that still has a process in it stays.
+    /// Removes the cgroup and those below it. A cgroup with a process in it stays.
     pub(crate) fn remove(&self) {
-        remove_below(self.dir.as_fd(), DEPTH);
+        remove_below(self.dir.as_fd(), MAX_DEPTH);
         if let Err(errno) = unlinkat(&self.parent, &self.name, AtFlags::REMOVEDIR) {
-            tracing::debug!(path = %self.path.display(), %errno, "a cgroup stays");
+            tracing::debug!(path = %self.path.display(), %errno, "could not remove a cgroup");
         }
     }
 }
@@ -185,7 +192,7 @@ fn open_all(parent: &OwnedFd, name: &CStr) -> Result<[OwnedFd; 3], Errno> {
     Ok([dir, procs, events])
 }
 
-/// Where the cgroup that this process is in can be found.
+/// The directory of the cgroup that this process is in.
 fn own_directory() -> Result<PathBuf, SpawnError> {
     let none =
         |note: &str| SpawnError::new(Step::Cgroup, Errno::from_raw(libc::ENODEV)).because(note);
@@ -218,7 +225,7 @@ fn own_directory() -> Result<PathBuf, SpawnError> {
     })
 }
 
-/// Root and mount point of a line of mountinfo (proc_pid_mountinfo(5)) that is about cgroup2.
+/// Root and mount point of a mountinfo line (proc_pid_mountinfo(5)), if it mounts cgroup2.
 fn cgroup2_mount(line: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let (fields, kind) = line.split_at(line.windows(3).position(|w| w == b" - ")?);
     kind.strip_prefix(b" - cgroup2 ")?;
@@ -226,7 +233,7 @@ fn cgroup2_mount(line: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((unescape(fields.next()?), unescape(fields.next()?)))
 }
 
-/// `\040` is a space, and so on.
+/// Replaces the octal escapes of mountinfo: `\040` is a space.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -245,6 +252,8 @@ fn unescape(text: &[u8]) -> Vec<u8> {
     plain
 }
 
+/// The path of cgroup `own` where the subtree `root` is mounted at `point`; `None` if it is not
+/// below `root`.
 fn below(own: &[u8], root: &[u8], point: &[u8]) -> Option<PathBuf> {
     let rest = if root == b"/" {
         own
@@ -261,7 +270,7 @@ fn below(own: &[u8], root: &[u8], point: &[u8]) -> Option<PathBuf> {
     })
 }
 
-/// The processes of one directory, then those below.
+/// Lists the processes of a cgroup and of those below, at most `depth` levels down.
 fn list(dir: BorrowedFd<'_>, into: &mut Vec<u32>, depth: usize) -> bool {
     let mut complete = list_here(dir, into).is_ok();
     each_below(
@@ -285,7 +294,7 @@ fn list_here(dir: BorrowedFd<'_>, into: &mut Vec<u32>) -> Result<(), Errno> {
         Mode::empty(),
     )?;
     let mut buffer = [0; 4096];
-    // Digits of a number that the end of the buffer has cut.
+    // The number that the end of the buffer may have cut in two.
     let mut number: Option<u32> = None;
     loop {
         match read(&file, &mut buffer) {
@@ -301,13 +310,14 @@ fn list_here(dir: BorrowedFd<'_>, into: &mut Vec<u32>) -> Result<(), Errno> {
                                     .wrapping_add(u32::from(byte - b'0')),
                             )
                         }
-                        // 0: a process of another pid namespace, which has no number here.
+                        // 0 stands for a process of another PID namespace.
                         _ => into.extend(number.take().filter(|pid| *pid > 0)),
                     }
                 }
             }
             Err(rustix::io::Errno::INTR) => {}
-            // A removed cgroup has nobody in it; neither has a threaded one a list.
+            // ENODEV: the cgroup was removed. EOPNOTSUPP: a threaded cgroup, whose processes are
+            // listed by its parent.
             Err(rustix::io::Errno::NODEV | rustix::io::Errno::OPNOTSUPP) => return Ok(()),
             Err(e) => return Err(e.into()),
         }
@@ -325,7 +335,7 @@ fn remove_below(dir: BorrowedFd<'_>, depth: usize) {
     });
 }
 
-/// The cgroups in a directory.
+/// Calls `each` with the name of every cgroup in a directory.
 fn each_below(dir: BorrowedFd<'_>, each: &mut dyn FnMut(BorrowedFd<'_>, &CStr)) {
     let Ok(listing) = openat(dir, c".", DIR, Mode::empty()) else {
         return;
@@ -351,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_own_directory_is_found_below_whatever_is_mounted() {
+    fn the_own_cgroup_is_found_below_any_mount_point() {
         let line =
             b"31 25 0:26 / /sys/fs/a\\040b rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate";
         assert_eq!(
@@ -377,9 +387,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told() {
+    fn errors_say_what_is_missing() {
         let refused = |parent: &str| {
-            Cgroup::make(&CgroupOptions::default().parent(parent), "x").expect_err("refused")
+            Cgroup::create(&CgroupOptions::default().parent(parent), "x").expect_err("refused")
         };
         let error = refused("/nonexistent");
         assert_eq!(

@@ -1,207 +1,121 @@
-//! What sees a generation's processes outside its group: a cookie in their environment, or a cgroup
-//! of their own.
+//! What finds a generation's processes outside its process group: a cookie in their environment, or
+//! a cgroup of their own.
 
 pub(crate) mod cgroup;
+pub(crate) mod signal;
 
-use super::process::pidfd::To;
-use super::process::{group, pidfd};
-use super::procfs::Proc;
-use super::procfs::scan::open_verified;
+use super::process::identity::ProcessIdentity;
 use super::spawn::Inside;
-use super::table::Row;
 use crate::command::Containment;
-use crate::types::{Capabilities, Probe, Signal, Signalled, SpawnError};
+use crate::types::SpawnError;
 use cgroup::Cgroup;
 use std::ffi::CString;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::os::fd::AsFd;
 
-/// What a generation is contained by, beside its group.
+/// The containment of one generation, beside its process group.
 #[derive(Debug)]
-pub(crate) enum Contained {
-    /// A variable.
+pub(crate) enum ContainmentState {
+    /// A variable in the environment.
     Cookie(Cookie),
     /// A cgroup.
     Cgroup(Cgroup),
 }
 
-/// A generation's cookie.
+/// The cookie of one generation: an environment variable whose name is unique.
 #[derive(Debug)]
 pub(crate) struct Cookie {
-    /// The variable, `NAME=1`.
-    text: CString,
-    /// When the leader began, in clock ticks since boot: whoever began earlier is not its
-    /// descendant.
+    /// The variable as `NAME=1`.
+    variable: CString,
+    /// When the leader was started, in clock ticks since boot. An older process does not descend
+    /// from it.
     pub since: u64,
-    /// Who outside the group has got the last signal: number and start time.
-    told: Vec<(u32, u64)>,
+    /// Members outside the group that have got the last signal already.
+    signalled: Vec<ProcessIdentity>,
 }
 
-/// The ids of one kernel object.
+/// Makes the names of one kernel object's cookies and cgroups.
 #[derive(Debug)]
-pub(crate) struct Ids {
+pub(crate) struct NameGenerator {
     base: u64,
-    prefix: String,
+    cookie_prefix: String,
 }
 
-impl Ids {
-    /// An id that no other kernel object has: 64 random bits, and the generation's number in it.
-    pub(crate) fn new() -> Ids {
-        // The keys come from the system's random numbers.
+impl NameGenerator {
+    /// A generator whose names no other one makes: they contain 64 random bits, and the sequence
+    /// number of the generation.
+    pub(crate) fn new() -> NameGenerator {
+        // RandomState takes its keys from the system's random numbers.
         let base = RandomState::new().build_hasher().finish();
-        Ids {
+        NameGenerator {
             base,
-            prefix: format!("LASTWORDS_COOKIE_{base:016x}"),
+            cookie_prefix: format!("LASTWORDS_COOKIE_{base:016x}"),
         }
     }
 
-    /// What the names of all cookies of this kernel object begin with; eight hexadecimal digits and
-    /// `=` follow.
-    pub(crate) fn prefix(&self) -> &[u8] {
-        self.prefix.as_bytes()
+    /// The prefix of all cookies' names. The sequence number of the generation follows as eight
+    /// hexadecimal digits, then `=`.
+    pub(crate) fn cookie_prefix(&self) -> &[u8] {
+        self.cookie_prefix.as_bytes()
     }
 
-    /// What the plan asks for; `None` for the group alone.
-    pub(crate) fn make(
+    /// Sets up the containment of a new generation; `None` for the process group alone.
+    ///
+    /// # Errors
+    ///
+    /// The cgroup cannot be created ([`Cgroup::create`]).
+    pub(crate) fn contain(
         &self,
         containment: &Containment,
         sequence: u32,
-    ) -> Result<Option<Box<Contained>>, SpawnError> {
+    ) -> Result<Option<Box<ContainmentState>>, SpawnError> {
         Ok(match containment {
             Containment::Group => None,
             Containment::Cookie => {
-                // No NUL in it.
-                let text =
-                    CString::new(format!("{}{sequence:08x}=1", self.prefix)).unwrap_or_default();
-                Some(Box::new(Contained::Cookie(Cookie {
-                    text,
+                let variable = format!("{}{sequence:08x}=1", self.cookie_prefix);
+                Some(Box::new(ContainmentState::Cookie(Cookie {
+                    // There is no NUL in it.
+                    variable: CString::new(variable).unwrap_or_default(),
                     since: 0,
-                    told: Vec::new(),
+                    signalled: Vec::new(),
                 })))
             }
             Containment::Cgroup(options) => {
                 let name = format!("lastwords-{:016x}{sequence:08x}", self.base);
-                Some(Box::new(Contained::Cgroup(Cgroup::make(options, &name)?)))
+                let cgroup = Cgroup::create(options, &name)?;
+                Some(Box::new(ContainmentState::Cgroup(cgroup)))
             }
         })
     }
 }
 
-impl Contained {
-    /// As the spawner wants it.
+impl ContainmentState {
+    /// What the spawner needs to place the child.
     pub(crate) fn inside(&self) -> Inside<'_> {
         match self {
-            Contained::Cookie(cookie) => Inside {
-                variable: Some(&cookie.text),
+            ContainmentState::Cookie(cookie) => Inside {
+                variable: Some(&cookie.variable),
                 cgroup: None,
             },
-            Contained::Cgroup(cgroup) => Inside {
+            ContainmentState::Cgroup(cgroup) => Inside {
                 variable: None,
                 cgroup: Some(cgroup),
             },
         }
     }
 
-    /// The cgroup itself, if it is one.
+    /// Takes the cgroup out, if there is one.
     pub(crate) fn into_cgroup(self) -> Option<Cgroup> {
         match self {
-            Contained::Cookie(_) => None,
-            Contained::Cgroup(cgroup) => Some(cgroup),
+            ContainmentState::Cookie(_) => None,
+            ContainmentState::Cgroup(cgroup) => Some(cgroup),
         }
     }
 
-    /// The cgroup, if it is one.
+    /// The cgroup, if there is one.
     pub(crate) fn cgroup(&self) -> Option<&Cgroup> {
         match self {
-            Contained::Cookie(_) => None,
-            Contained::Cgroup(cgroup) => Some(cgroup),
-        }
-    }
-}
-
-/// Signals everybody: the group, then those outside who are known.
-pub(crate) fn signal(
-    row: &mut Row,
-    signal: Signal,
-    capabilities: &Capabilities,
-    proc: Option<&Proc>,
-) -> Signalled {
-    if let Some(Contained::Cookie(cookie)) = row.contained.as_deref_mut() {
-        cookie.told.clear();
-    }
-    let group = group::signal(row, signal, capabilities, proc);
-    let outside = match row.contained.as_deref() {
-        None => return group,
-        Some(Contained::Cookie(_)) => signal_known(row, signal, capabilities, proc, true),
-        Some(Contained::Cgroup(cgroup)) => cgroup.signal_outside(row.pid, signal),
-    };
-    group.and(outside)
-}
-
-/// Signals those outside who are known by now, and have not got the last signal. SIGCONT goes with
-/// it.
-pub(crate) fn signal_outside(
-    row: &mut Row,
-    signal: Signal,
-    capabilities: &Capabilities,
-    proc: Option<&Proc>,
-) -> Signalled {
-    match row.contained.as_deref() {
-        Some(Contained::Cookie(_)) => signal_known(row, signal, capabilities, proc, false),
-        Some(Contained::Cgroup(_)) | None => Signalled::Empty,
-    }
-}
-
-/// Members that a look has found and that have left the group: one by one, through descriptors that
-/// were opened before it was asked who they are.
-fn signal_known(
-    row: &mut Row,
-    signal: Signal,
-    capabilities: &Capabilities,
-    proc: Option<&Proc>,
-    is_new: bool,
-) -> Signalled {
-    let (Some(proc), true) = (proc, capabilities.pidfd_open && capabilities.pidfd_signal) else {
-        return Signalled::Empty;
-    };
-    let (pid, known) = (row.pid, std::mem::take(&mut row.known));
-    let mut answer = Signalled::Empty;
-    if let Some(Contained::Cookie(cookie)) = row.contained.as_deref_mut() {
-        for one in &known {
-            let is_repeated = !is_new && signal != Signal::CONT && cookie.told.contains(one);
-            if is_repeated || one.0 == pid || pidfd::group_of(one.0) == Some(pid) {
-                continue;
-            }
-            let Ok((fd, _)) = open_verified(proc, one.0, Some(one.1)) else {
-                continue;
-            };
-            match pidfd::send(fd.as_fd(), Some(signal), To::Process).map_err(|e| e.raw()) {
-                Ok(()) => answer = Signalled::Sent,
-                Err(libc::EPERM) if answer != Signalled::Sent => answer = Signalled::Denied,
-                Err(_) => continue,
-            }
-            if signal != Signal::CONT {
-                cookie.told.push(*one);
-            }
-        }
-    }
-    row.known = known;
-    answer
-}
-
-/// Is anybody left, in the group or outside?
-pub(crate) fn probe(row: &Row, capabilities: &Capabilities) -> Probe {
-    let group = group::probe(row, capabilities);
-    match (row.contained.as_deref(), group) {
-        (None, _) | (_, Probe::Alive) => group,
-        // Only a look tells.
-        (Some(Contained::Cookie(_)), Probe::Empty | Probe::Cannot) => Probe::Cannot,
-        (Some(Contained::Cgroup(cgroup)), Probe::Empty | Probe::Cannot) => {
-            match cgroup.is_populated() {
-                Some(true) => Probe::Alive,
-                Some(false) => group,
-                None => Probe::Cannot,
-            }
+            ContainmentState::Cookie(_) => None,
+            ContainmentState::Cgroup(cgroup) => Some(cgroup),
         }
     }
 }

@@ -1,97 +1,81 @@
-//! Has the leader ended, and how?
+//! Whether the leader has ended, and how.
 
+use super::leader::{ExitWatch, LeaderState};
 use super::pidfd;
-use super::pidfd::{Waited, wait_child};
+use super::pidfd::{WaitResult, wait_child};
 use crate::kernel::Collected;
 use crate::kernel::linux::poll::Poller;
-use crate::kernel::linux::table::{ExitWatch, Leader, Row};
+use crate::kernel::linux::table::Row;
 use crate::types::{ExitInfo, Keep, ResourceUsage};
 use std::os::fd::AsFd;
 
-/// Boxes of rows that were let go, for the next exits.
-pub(crate) type Spare = Vec<Box<ExitInfo>>;
-
-/// Asks, and notes the answer in the row, in one of the boxes that are spare. Once it has ended the
-/// answer is always the same.
-pub(crate) fn collect(
-    row: &mut Row,
-    keep: Keep,
-    poller: &mut Poller,
-    spare: &mut Spare,
-) -> Collected {
-    let reap = keep == Keep::No;
+/// Asks whether the leader has ended, and keeps the answer in the row: after the first
+/// [`Collected::Ended`] or [`Collected::Lost`] every call gives the same.
+pub(crate) fn collect(row: &mut Row, keep: Keep, poller: &mut Poller) -> Collected {
     match row.leader {
-        Leader::Running => {}
-        Leader::Kept => {
-            if reap {
-                // Whatever the answer: the zombie was ours, or has been stolen meanwhile.
-                let _ = wait_child(row.name(), true);
-                row.leader = Leader::Gone;
+        LeaderState::Running => {}
+        LeaderState::Zombie => {
+            if keep == Keep::No {
+                // The answer does not matter: either the zombie was ours, or it has been reaped by
+                // somebody else meanwhile.
+                let _ = wait_child(row.child_ref(), Keep::No);
+                row.leader = LeaderState::Reaped;
             }
-            return told(row);
+            return known_exit(row);
         }
-        Leader::Gone => return told(row),
+        LeaderState::Reaped => return known_exit(row),
     }
-    match wait_child(row.name(), reap) {
-        Waited::NotYet => {
-            not_yet(row, poller);
+    match wait_child(row.child_ref(), keep) {
+        WaitResult::Running => {
+            rearm_watch(row, poller);
             return Collected::NotYet;
         }
-        Waited::Ended(info, peak) => {
+        WaitResult::Ended(info, peak) => {
             let usage = info.usage.map(|u| ResourceUsage {
-                max_rss_kib: pidfd::peak(peak, row.host_peak),
+                max_rss_kib: pidfd::own_peak_of(peak, row.host_peak),
                 ..u
             });
-            row.exit = Some(boxed(
-                ExitInfo {
-                    exit: info.exit,
-                    usage,
-                },
-                spare,
-            ));
-            row.leader = if reap { Leader::Gone } else { Leader::Kept };
+            row.exit = Some(ExitInfo {
+                exit: info.exit,
+                usage,
+            });
+            row.leader = match keep {
+                Keep::No => LeaderState::Reaped,
+                Keep::Zombie => LeaderState::Zombie,
+            };
         }
-        Waited::NotOurs => {
+        WaitResult::NotChild => {
             let exit = row
                 .pidfd
                 .as_ref()
                 .and_then(|fd| pidfd::exit_from_info(fd.as_fd()));
-            row.exit = exit.map(|exit| boxed(ExitInfo { exit, usage: None }, spare));
-            row.leader = Leader::Gone;
+            row.exit = exit.map(|exit| ExitInfo { exit, usage: None });
+            row.leader = LeaderState::Reaped;
         }
-        // A filter that has come since the loop was built. It is over when its number is nobody's.
-        Waited::Refused(_) => {
+        // A seccomp filter that was installed after the loop was built. The child has ended when no
+        // process has its id.
+        WaitResult::Failed(_) => {
             if pidfd::group_of(row.pid).is_some() {
-                not_yet(row, poller);
+                rearm_watch(row, poller);
                 return Collected::NotYet;
             }
-            row.leader = Leader::Gone;
+            row.leader = LeaderState::Reaped;
         }
     }
-    // After the question: reaping it makes its pidfd ready once more, which is nobody's news.
+    // Last, since reaping a process makes its pidfd ready once more.
     row.unwatch_exit(poller);
-    told(row)
+    known_exit(row)
 }
 
-/// In a box of a row that was let go, if there is one.
-fn boxed(info: ExitInfo, spare: &mut Spare) -> Box<ExitInfo> {
-    let mut place = spare.pop().unwrap_or_else(|| Box::new(info));
-    *place = info;
-    place
+fn known_exit(row: &Row) -> Collected {
+    row.exit.map_or(Collected::Lost, Collected::Ended)
 }
 
-fn told(row: &Row) -> Collected {
-    row.exit
-        .as_deref()
-        .copied()
-        .map_or(Collected::Lost, Collected::Ended)
-}
-
-/// A spurious notice: the pidfd stays in the poll set, and who is asked by number is asked again.
-fn not_yet(row: &mut Row, poller: &mut Poller) {
+/// After a spurious notice: the next exit makes a notice again.
+fn rearm_watch(row: &mut Row, poller: &mut Poller) {
     match (row.watch, &row.pidfd) {
-        (ExitWatch::Told, _) => row.watch = ExitWatch::Asked,
+        (ExitWatch::SigchldNotified, _) => row.watch = ExitWatch::Sigchld,
         (ExitWatch::Pidfd, Some(pidfd)) => poller.owe_changes(pidfd.as_fd()),
-        (ExitWatch::Pidfd | ExitWatch::Asked | ExitWatch::Over, _) => {}
+        (ExitWatch::Pidfd | ExitWatch::Sigchld | ExitWatch::Off, _) => {}
     }
 }

@@ -1,8 +1,10 @@
-//! Processes: their pidfds, groups, ends and orphans.
+//! Processes: descriptors, identities, exit statuses, group signals and inherited orphans.
 
 pub(crate) mod exit_status;
 pub(crate) mod group;
-mod orphans;
+pub(crate) mod identity;
+pub(crate) mod leader;
+pub(crate) mod orphans;
 pub(crate) mod pidfd;
 pub(crate) mod sigchld;
 pub mod signal_state;

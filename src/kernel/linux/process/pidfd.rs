@@ -1,56 +1,59 @@
-//! Process descriptors, and the status of a child: pidfd_open(2), pidfd_send_signal(2), waitid(2),
+//! Process descriptors and the status of a child: pidfd_open(2), pidfd_send_signal(2), waitid(2),
 //! PIDFD_GET_INFO.
 #![expect(
     unsafe_code,
     reason = "system calls that rustix has only without usage, group flag or exit information"
 )]
 
-use crate::types::{Errno, Exit, ExitInfo, ResourceUsage, Signal, StatusSource};
+use crate::types::{Errno, Exit, ExitInfo, Keep, ResourceUsage, Signal, StatusSource};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// A child of ours, by the surest name there is: after somebody else has reaped it, its number may
-/// be another child's.
+/// A child of this process. The pidfd is preferred to the process id, which may be another child's
+/// after somebody else has reaped this one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ChildName<'fd> {
-    /// Its number.
+pub(crate) struct ChildRef<'fd> {
+    /// The process id.
     pub pid: u32,
-    /// Its descriptor, where there is one.
+    /// The pidfd, where there is one.
     pub pidfd: Option<BorrowedFd<'fd>>,
 }
 
-/// The answer to [`wait_child`].
+/// The answer of [`wait_child`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waited {
-    /// It has not ended.
-    NotYet,
-    /// It has ended. The second is its peak memory in KiB, of which [`peak`] says whether it is its
-    /// own.
+pub(crate) enum WaitResult {
+    /// The child has not ended.
+    Running,
+    /// The child has ended. The number is its peak memory in KiB, which [`own_peak_of`] checks.
     Ended(ExitInfo, u64),
-    /// It is no child of ours (any more): ECHILD.
-    NotOurs,
-    /// The question itself was refused.
-    Refused(Errno),
+    /// Not a child of this process, or not any more (ECHILD).
+    NotChild,
+    /// waitid(2) was refused.
+    Failed(Errno),
 }
 
-/// Asks whether this child has ended, without sleeping. `reap` ends the zombie; else it is looked
-/// at only.
-pub(crate) fn wait_child(child: ChildName<'_>, reap: bool) -> Waited {
-    let flags = libc::WEXITED | libc::WNOHANG | if reap { 0 } else { libc::WNOWAIT };
+/// Asks whether this child has ended, without sleeping. [`Keep::No`] reaps it; [`Keep::Zombie`]
+/// leaves the zombie (WNOWAIT).
+pub(crate) fn wait_child(child: ChildRef<'_>, keep: Keep) -> WaitResult {
+    let leave = match keep {
+        Keep::No => 0,
+        Keep::Zombie => libc::WNOWAIT,
+    };
+    let flags = libc::WEXITED | libc::WNOHANG | leave;
     if let Some(pidfd) = child.pidfd {
         match waitid(libc::P_PIDFD, pidfd.as_raw_fd().unsigned_abs(), flags) {
-            // Linux 5.3 has pidfds that waitid does not know; a pidfd of ours is never invalid
+            // Linux 5.3 has pidfds, but not P_PIDFD (5.4). A pidfd of ours is never invalid
             // otherwise.
-            Waited::Refused(e) if e.raw() == libc::EINVAL => {}
+            WaitResult::Failed(e) if e.raw() == libc::EINVAL => {}
             answer => return answer,
         }
     }
     waitid(libc::P_PID, child.pid, flags)
 }
 
-/// Reaps a process that has ended, if it is a child of ours (one that this process has inherited).
+/// Reaps a process that has ended, if it is a child of this process.
 pub(crate) fn reap(pidfd: BorrowedFd<'_>) {
-    // ECHILD: somebody else's.
+    // ECHILD: somebody else's child.
     let _ = waitid(
         libc::P_PIDFD,
         pidfd.as_raw_fd().unsigned_abs(),
@@ -58,7 +61,7 @@ pub(crate) fn reap(pidfd: BorrowedFd<'_>) {
     );
 }
 
-/// A child that has ended and was not reaped, whichever; it is looked at only.
+/// The process id of any child that has ended and was not reaped. The zombie is left.
 pub(crate) fn any_zombie() -> Option<u32> {
     // SAFETY: an all-zero siginfo is a valid one; waitid leaves it so when nobody has ended.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -74,7 +77,7 @@ pub(crate) fn any_zombie() -> Option<u32> {
         .filter(|pid| *pid > 0)
 }
 
-fn waitid(kind: libc::idtype_t, id: u32, flags: i32) -> Waited {
+fn waitid(kind: libc::idtype_t, id: u32, flags: i32) -> WaitResult {
     // SAFETY: an all-zero siginfo is a valid one; waitid leaves it so when nobody has ended.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     // SAFETY: plain numbers.
@@ -96,13 +99,13 @@ fn waitid(kind: libc::idtype_t, id: u32, flags: i32) -> Waited {
         }
         match last_errno() {
             libc::EINTR => {}
-            libc::ECHILD => return Waited::NotOurs,
-            errno => return Waited::Refused(Errno::from_raw(errno)),
+            libc::ECHILD => return WaitResult::NotChild,
+            errno => return WaitResult::Failed(Errno::from_raw(errno)),
         }
     }
     // SAFETY: waitid has filled in (or left zero) the fields of SIGCHLD.
     if unsafe { info.si_pid() } == 0 {
-        return Waited::NotYet;
+        return WaitResult::Running;
     }
     // SAFETY: as above.
     let status = unsafe { info.si_status() };
@@ -110,11 +113,11 @@ fn waitid(kind: libc::idtype_t, id: u32, flags: i32) -> Waited {
         (libc::CLD_EXITED, _) => Exit::with_code(status & 0xff, StatusSource::Waitid),
         (libc::CLD_KILLED, Some(signal)) => Exit::by_signal(signal, false, StatusSource::Waitid),
         (libc::CLD_DUMPED, Some(signal)) => Exit::by_signal(signal, true, StatusSource::Waitid),
-        // WEXITED alone was asked for; a stop or a continuation is not an end.
-        _ => return Waited::NotYet,
+        // Only WEXITED was asked for; a stop or a continuation is not an exit.
+        _ => return WaitResult::Running,
     };
     let usage_of = ResourceUsage::new(duration(usage.ru_utime), duration(usage.ru_stime), None);
-    Waited::Ended(
+    WaitResult::Ended(
         ExitInfo {
             exit,
             usage: Some(usage_of),
@@ -132,8 +135,8 @@ fn duration(time: libc::timeval) -> Duration {
     )
 }
 
-/// This process's own peak memory in KiB (getrusage(2)). Asked of the thread, whose answer has the
-/// same peak (it is the memory's) and does not add up the times of all threads.
+/// Peak memory of this process in KiB (getrusage(2)); 0 if the call fails. RUSAGE_THREAD has the
+/// same peak as RUSAGE_SELF and does not add up the times of all threads.
 pub(crate) fn own_peak() -> u64 {
     // SAFETY: plain numbers.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -145,15 +148,17 @@ pub(crate) fn own_peak() -> u64 {
     }
 }
 
-/// A child's peak, if it is its own: the kernel folds the spawner's peak into the child's at exec.
-pub(crate) fn peak(childs: u64, hosts_at_spawn: u64) -> Option<u64> {
-    (childs > hosts_at_spawn).then_some(childs)
+/// The child's own peak memory in KiB. `None` if the value may be the host's: at exec the kernel
+/// folds the peak of the address space that the child was spawned in into the child's.
+pub(crate) fn own_peak_of(child: u64, host_at_spawn: u64) -> Option<u64> {
+    (child > host_at_spawn).then_some(child)
 }
 
-/// The status that a pidfd keeps after somebody else has reaped the child (PIDFD_INFO_EXIT, Linux
-/// 6.15).
+/// The exit status that a pidfd keeps after somebody else has reaped the child (PIDFD_INFO_EXIT,
+/// Linux 6.15). `None` on older kernels.
 pub(crate) fn exit_from_info(pidfd: BorrowedFd<'_>) -> Option<Exit> {
-    // The one who reaps it takes it off our list first and leaves the status a moment later.
+    // Reaping takes the child off the list of children first and publishes the status a moment
+    // later.
     const TRIES: usize = 64;
     for _ in 0..TRIES {
         let info = info(pidfd, u64::from(libc::PIDFD_INFO_EXIT)).ok()?;
@@ -168,7 +173,7 @@ pub(crate) fn exit_from_info(pidfd: BorrowedFd<'_>) -> Option<Exit> {
     None
 }
 
-/// PIDFD_GET_INFO, asking for what `mask` says.
+/// PIDFD_GET_INFO (Linux 6.13) with the fields that `mask` asks for.
 pub(crate) fn info(pidfd: BorrowedFd<'_>, mask: u64) -> Result<libc::pidfd_info, Errno> {
     // SAFETY: plain numbers.
     let mut info: libc::pidfd_info = unsafe { std::mem::zeroed() };
@@ -183,7 +188,7 @@ pub(crate) fn info(pidfd: BorrowedFd<'_>, mask: u64) -> Result<libc::pidfd_info,
     }
 }
 
-/// A descriptor of this process (pidfd_open(2), Linux 5.3).
+/// Opens a pidfd of the process that has this id now (pidfd_open(2), Linux 5.3).
 pub(crate) fn open(pid: u32) -> Result<OwnedFd, Errno> {
     let pid = pid_of(pid).ok_or(Errno::from_raw(libc::ESRCH))?;
     Ok(rustix::process::pidfd_open(
@@ -192,28 +197,33 @@ pub(crate) fn open(pid: u32) -> Result<OwnedFd, Errno> {
     )?)
 }
 
-/// A number as rustix has it; `None` for 0 and what no process can have.
+/// Converts a process id for rustix. `None` for 0 and for values that no process can have.
 pub(crate) fn pid_of(pid: u32) -> Option<rustix::process::Pid> {
     i32::try_from(pid)
         .ok()
         .and_then(rustix::process::Pid::from_raw)
 }
 
-/// Whom a signal through a pidfd is for.
+/// Who gets a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum To {
+pub(crate) enum SignalScope {
     /// The process.
     Process,
-    /// The group that it leads, or has led (PIDFD_SIGNAL_PROCESS_GROUP, Linux 6.9).
+    /// The process group that the process leads or has led. Through a pidfd this needs
+    /// PIDFD_SIGNAL_PROCESS_GROUP (Linux 6.9).
     Group,
 }
 
-/// pidfd_send_signal(2). Without a signal it only asks: ESRCH when there is nobody.
-pub(crate) fn send(pidfd: BorrowedFd<'_>, signal: Option<Signal>, to: To) -> Result<(), Errno> {
+/// pidfd_send_signal(2). Without a signal nothing is sent, and ESRCH says that nobody is left.
+pub(crate) fn send(
+    pidfd: BorrowedFd<'_>,
+    signal: Option<Signal>,
+    scope: SignalScope,
+) -> Result<(), Errno> {
     let number = signal.map_or(0, Signal::as_raw);
-    let flags = match to {
-        To::Process => 0,
-        To::Group => libc::PIDFD_SIGNAL_PROCESS_GROUP,
+    let flags = match scope {
+        SignalScope::Process => 0,
+        SignalScope::Group => libc::PIDFD_SIGNAL_PROCESS_GROUP,
     };
     let no_info = std::ptr::null::<libc::siginfo_t>();
     // SAFETY: no siginfo is passed; nothing of ours is read or written.
@@ -233,17 +243,21 @@ pub(crate) fn send(pidfd: BorrowedFd<'_>, signal: Option<Signal>, to: To) -> Res
     }
 }
 
-/// kill(2), by number. Only for a number that is pinned: the caller knows that its leader is not
-/// reaped.
-pub(crate) fn kill(pid: u32, to: To, signal: Signal) -> Result<(), Errno> {
-    // 0 and 1 (everybody, as a group) are nobody's to signal.
+/// kill(2), by process id. The caller must know that the id is reserved: the process is a child of
+/// this one that nobody has reaped.
+///
+/// # Errors
+///
+/// EINVAL for 0, for 1 (as a group: every process), and for ids that no process can have. Otherwise
+/// the errno of kill(2).
+pub(crate) fn kill(pid: u32, scope: SignalScope, signal: Signal) -> Result<(), Errno> {
     let pid = i32::try_from(pid)
         .ok()
         .filter(|pid| *pid > 1)
         .ok_or(Errno::from_raw(libc::EINVAL))?;
-    let target = match to {
-        To::Process => pid,
-        To::Group => -pid,
+    let target = match scope {
+        SignalScope::Process => pid,
+        SignalScope::Group => -pid,
     };
     // SAFETY: no memory is involved.
     let result = unsafe { libc::kill(target, signal.as_raw()) };
@@ -254,17 +268,17 @@ pub(crate) fn kill(pid: u32, to: To, signal: Signal) -> Result<(), Errno> {
     }
 }
 
-/// The group of a process (0: this one), in one call; `None` when it is gone. 0 for a thread of the
-/// kernel, and for a group whose number has no meaning in this pid namespace.
+/// The process group of a process, or of this process for 0 (getpgid(2)). `None` when there is no
+/// such process. The group is 0 for kernel threads and for groups of another PID namespace.
 pub(crate) fn group_of(pid: u32) -> Option<u32> {
-    // Not rustix's: it takes for granted that no group is 0.
+    // rustix::process::getpgid assumes that no group is 0.
     // SAFETY: no memory is involved.
     let group = unsafe { libc::getpgid(i32::try_from(pid).ok()?) };
     u32::try_from(group).ok()
 }
 
-/// The session of this process, into which its children are born; 0 if its number has no meaning in
-/// this pid namespace.
+/// The session of this process, which its children inherit (getsid(2)). 0 for a session of another
+/// PID namespace.
 pub(crate) fn own_session() -> u32 {
     // SAFETY: no memory is involved.
     u32::try_from(unsafe { libc::getsid(0) }).unwrap_or(0)
@@ -293,8 +307,8 @@ mod tests {
         (child, pidfd)
     }
 
-    fn name<'a>(child: &Child, pidfd: &'a OwnedFd) -> ChildName<'a> {
-        ChildName {
+    fn child_ref<'a>(child: &Child, pidfd: &'a OwnedFd) -> ChildRef<'a> {
+        ChildRef {
             pid: child.id(),
             pidfd: Some(pidfd.as_fd()),
         }
@@ -313,37 +327,43 @@ mod tests {
     }
 
     #[test]
-    fn a_look_keeps_the_zombie_and_a_reap_does_not() {
+    fn a_zombie_stays_until_it_is_reaped() {
         let (mut child, pidfd) = start("read x; exit 7");
-        assert_eq!(wait_child(name(&child, &pidfd), false), Waited::NotYet);
+        assert_eq!(
+            wait_child(child_ref(&child, &pidfd), Keep::Zombie),
+            WaitResult::Running
+        );
         assert_eq!(
             wait_child(
-                ChildName {
+                ChildRef {
                     pid: child.id(),
                     pidfd: None
                 },
-                true
+                Keep::No
             ),
-            Waited::NotYet
+            WaitResult::Running
         );
         drop(child.stdin.take());
         sleep_until_readable(&pidfd);
-        for reap in [false, false, true] {
-            let Waited::Ended(info, _) = wait_child(name(&child, &pidfd), reap) else {
-                panic!("it has ended")
+        for keep in [Keep::Zombie, Keep::Zombie, Keep::No] {
+            let WaitResult::Ended(info, _) = wait_child(child_ref(&child, &pidfd), keep) else {
+                panic!("the child has ended")
             };
             assert_eq!(info.exit, Exit::with_code(7, StatusSource::Waitid));
             assert!(info.usage.is_some());
         }
-        assert_eq!(wait_child(name(&child, &pidfd), true), Waited::NotOurs);
+        assert_eq!(
+            wait_child(child_ref(&child, &pidfd), Keep::No),
+            WaitResult::NotChild
+        );
     }
 
     #[test]
     fn signals_and_codes_are_told_apart() {
         let (mut child, pidfd) = start("kill -KILL $$");
         sleep_until_readable(&pidfd);
-        let Waited::Ended(info, _) = wait_child(name(&child, &pidfd), false) else {
-            panic!("it has ended")
+        let WaitResult::Ended(info, _) = wait_child(child_ref(&child, &pidfd), Keep::Zombie) else {
+            panic!("the child has ended")
         };
         assert_eq!(
             info.exit,
@@ -355,12 +375,15 @@ mod tests {
     #[test]
     fn a_stopped_child_has_not_ended() {
         let (mut child, pidfd) = start("read x");
-        send(pidfd.as_fd(), Some(Signal::STOP), To::Process).expect("stop");
-        assert_eq!(wait_child(name(&child, &pidfd), true), Waited::NotYet);
-        send(pidfd.as_fd(), Some(Signal::KILL), To::Process).expect("kill");
+        send(pidfd.as_fd(), Some(Signal::STOP), SignalScope::Process).expect("stop");
+        assert_eq!(
+            wait_child(child_ref(&child, &pidfd), Keep::No),
+            WaitResult::Running
+        );
+        send(pidfd.as_fd(), Some(Signal::KILL), SignalScope::Process).expect("kill");
         assert!(child.wait().is_ok());
         assert_eq!(
-            send(pidfd.as_fd(), None, To::Process),
+            send(pidfd.as_fd(), None, SignalScope::Process),
             Err(Errno::from_raw(libc::ESRCH))
         );
     }
@@ -370,7 +393,10 @@ mod tests {
         let (mut child, pidfd) = start("exit 9");
         let can_tell = info(pidfd.as_fd(), u64::from(libc::PIDFD_INFO_EXIT)).is_ok();
         assert_eq!(child.wait().expect("wait").code(), Some(9));
-        assert_eq!(wait_child(name(&child, &pidfd), true), Waited::NotOurs);
+        assert_eq!(
+            wait_child(child_ref(&child, &pidfd), Keep::No),
+            WaitResult::NotChild
+        );
         let told = exit_from_info(pidfd.as_fd());
         // Kernels before 6.15 have no answer; no kernel has a wrong one.
         assert!(
@@ -381,13 +407,16 @@ mod tests {
     }
 
     #[test]
-    fn a_peak_below_the_hosts_is_not_the_childs() {
+    fn a_peak_below_the_hosts_is_not_the_childs_own() {
         assert!(own_peak() > 0);
-        assert_eq!((peak(100, 100), peak(101, 100)), (None, Some(101)));
+        assert_eq!(
+            (own_peak_of(100, 100), own_peak_of(101, 100)),
+            (None, Some(101))
+        );
     }
 
     #[test]
-    fn number_zero_is_nobody() {
+    fn no_process_has_the_id_zero() {
         assert_eq!(open(0).map(|_| ()), Err(Errno::from_raw(libc::ESRCH)));
         assert!(pid_of(u32::MAX).is_none());
         assert_eq!(group_of(0), group_of(std::process::id()));
@@ -395,7 +424,7 @@ mod tests {
         for pid in [0, 1, u32::MAX] {
             // A signal that would do no harm if it went through.
             assert_eq!(
-                kill(pid, To::Group, Signal::CONT),
+                kill(pid, SignalScope::Group, Signal::CONT),
                 Err(Errno::from_raw(libc::EINVAL))
             );
         }

@@ -1,4 +1,5 @@
-//! What a host may have to know or change of its own signals. The loop itself never does either.
+//! The host's own signal dispositions and masks: what a program around the loop may need to read or
+//! change. The loop itself changes neither.
 #![expect(
     unsafe_code,
     reason = "sigaction(2) and pthread_sigmask(3) take pointers"
@@ -8,8 +9,19 @@ use crate::types::Signal;
 use std::mem::MaybeUninit;
 use std::{io, ptr};
 
-/// Whether this process ignores a signal: what it was started with (nohup), or what it has done
-/// since.
+/// Whether this process ignores a signal (SIG_IGN, sigaction(2)).
+///
+/// Ignored dispositions survive exec, so right after the start this tells what the program was
+/// started with: `nohup` ignores HUP, for example. `false` if the kernel does not know the signal.
+///
+/// ```
+/// use lastwords::Signal;
+/// use lastwords::host::is_ignored;
+///
+/// // The runtime of a Rust program ignores PIPE.
+/// assert!(is_ignored(Signal::PIPE));
+/// assert!(!is_ignored(Signal::USR2));
+/// ```
 pub fn is_ignored(signal: Signal) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: a null action changes nothing; the old one goes to a place of its own type.
@@ -23,11 +35,23 @@ pub fn is_ignored(signal: Signal) -> bool {
     action.sa_sigaction == libc::SIG_IGN
 }
 
-/// Blocks a signal in the calling thread, and in the threads that it makes from now on. Children of
-/// the loop start with an empty mask all the same.
+/// Blocks a signal in the calling thread and in the threads that it starts afterwards
+/// (pthread_sigmask(3)). Children of the loop start with an empty signal mask all the same.
 ///
-/// A program that has given the terminal's foreground away blocks TTOU: else tcsetpgrp(3), and with
-/// `stty tostop` every write, would stop it.
+/// A program that has given the terminal's foreground to a child blocks TTOU before it takes the
+/// foreground back: tcsetpgrp(3) from the background would stop it, and so would each write to the
+/// terminal with `stty tostop`.
+///
+/// # Errors
+///
+/// EINVAL if the signal cannot be put into a set.
+///
+/// ```
+/// use lastwords::Signal;
+///
+/// lastwords::host::block(Signal::TTOU)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn block(signal: Signal) -> io::Result<()> {
     let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: the set is a place of its own type.
@@ -44,10 +68,25 @@ pub fn block(signal: Signal) -> io::Result<()> {
     }
 }
 
-/// Gives a signal its default action while `run` runs; then what was there before holds again.
+/// Calls `run` while a signal has its default action (SIG_DFL), then restores the action that it
+/// had before. Other threads see the default action meanwhile.
 ///
-/// So a program that handles TSTP stops itself as the kernel would have it: with its whole group,
-/// and not at all where no shell could continue it.
+/// A program that handles TSTP stops itself this way as the kernel would have stopped it: together
+/// with its process group, and not at all in an orphaned process group, where no shell could
+/// continue it.
+///
+/// # Errors
+///
+/// EINVAL for KILL and STOP, whose action cannot be changed; `run` is not called then.
+///
+/// ```
+/// use lastwords::Signal;
+/// use lastwords::host::{is_ignored, with_default_action};
+///
+/// let ignored_meanwhile = with_default_action(Signal::PIPE, || is_ignored(Signal::PIPE))?;
+/// assert!(!ignored_meanwhile && is_ignored(Signal::PIPE));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn with_default_action<T>(signal: Signal, run: impl FnOnce() -> T) -> io::Result<T> {
     let mut default = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: a zeroed sigaction is a valid one: SIG_DFL, an empty mask, no flags.
@@ -76,20 +115,20 @@ mod tests {
         let line = status
             .lines()
             .find_map(|line| line.strip_prefix(name))
-            .expect("the kernel tells its masks");
+            .expect("/proc tells the masks");
         u64::from_str_radix(line.trim(), 16).expect("a number in hexadecimal")
     }
 
     #[test]
-    fn what_the_runtime_ignores_is_known() {
-        // The runtime of a Rust program ignores PIPE, and leaves USR2 alone.
+    fn signals_that_the_runtime_ignores_are_told() {
+        // The runtime of a Rust program ignores PIPE and does not touch USR2.
         assert!(is_ignored(Signal::PIPE));
         assert!(!is_ignored(Signal::USR2));
     }
 
     #[test]
-    fn a_default_action_is_lent() {
-        // Nothing else here has to do with XFSZ.
+    fn the_default_action_holds_while_the_function_runs() {
+        // No other test uses XFSZ.
         signal_hook::flag::register(libc::SIGXFSZ, std::sync::Arc::default())
             .expect("a signal that can be handled");
         let handled = || mask("SigCgt:") & (1 << (libc::SIGXFSZ - 1)) != 0;
@@ -100,12 +139,12 @@ mod tests {
     }
 
     #[test]
-    fn a_blocked_signal_waits() {
+    fn a_blocked_signal_is_in_the_mask() {
         std::thread::spawn(|| {
             block(Signal::TTOU).expect("a valid signal");
             assert_ne!(mask("SigBlk:") & (1 << (libc::SIGTTOU - 1)), 0);
         })
         .join()
-        .expect("the thread has asserted what it says");
+        .expect("the thread's assertions hold");
     }
 }

@@ -1,50 +1,52 @@
-//! What /proc says of one process. Only files that take no memory-map lock are read: `stat` and the
-//! links below `fd`.
+//! Reading /proc: `stat` and `environ` of a process, and the list of processes.
+//!
+//! `stat` and the links below `fd` can be read at any time. `environ` takes the lock of the
+//! process's memory map, so it is not read for a process in uninterruptible sleep.
 
 pub(crate) mod scan;
 
 use crate::types::{Errno, Member, Survivor};
-use rustix::fs::{AtFlags, Mode, OFlags, openat, readlinkat_raw, statat};
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, openat, readlinkat_raw, statat};
 use std::ffi::CStr;
 use std::io::Write;
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// What is used of /proc/PID/stat (proc_pid_stat(5)).
+/// The fields of /proc/PID/stat that are used here (proc_pid_stat(5)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
-    /// Field 2, made fit for a report.
+    /// Field 2: the command name, with control characters replaced.
     pub comm: String,
-    /// Field 3.
+    /// Field 3: the state letter.
     pub state: char,
-    /// Field 4.
+    /// Field 4: the parent's process id.
     pub parent: u32,
-    /// Field 5.
+    /// Field 5: the process group.
     pub group: u32,
-    /// Field 6.
+    /// Field 6: the session.
     pub session: u32,
-    /// Field 9, PF_* of the kernel.
+    /// Field 9: the kernel's PF_* flags.
     pub flags: u64,
-    /// Field 20.
+    /// Field 20: the number of threads.
     pub threads: u64,
-    /// Field 22, in clock ticks since boot.
+    /// Field 22: the start time in clock ticks since boot.
     pub start: u64,
 }
 
 impl Stat {
-    /// PF_KTHREAD: a thread of the kernel itself, which has no descriptors.
+    /// PF_KTHREAD: a kernel thread, which has no descriptors and no environment.
     const KERNEL_THREAD: u64 = 0x0020_0000;
 
-    /// Reads the one line. `None` if it is not one.
+    /// Parses the line. `None` if a field is missing or malformed.
     pub(crate) fn parse(line: &[u8]) -> Option<Stat> {
-        // The name may hold anything, `) ` included: it ends at the last parenthesis.
+        // The name may contain any byte, parentheses included. It ends at the last one.
         let open = line.iter().position(|b| *b == b'(')?;
         let close = line.iter().rposition(|b| *b == b')')?;
         let comm = line.get(open + 1..close)?;
         let rest = std::str::from_utf8(line.get(close + 1..)?).ok()?;
         let mut fields = rest.split_ascii_whitespace();
-        // `nth` counts from what was taken last: fields 3, 4, 5, 6, 9, 20, 22.
+        // `nth` counts from the field taken last: these are 3, 4, 5, 6, 9, 20, 22.
         let state = fields.next()?.chars().next()?;
         let parent = fields.next()?.parse().ok()?;
         let group = fields.next()?.parse().ok()?;
@@ -53,7 +55,7 @@ impl Stat {
         let threads = fields.nth(10)?.parse().ok()?;
         let start = fields.nth(1)?.parse().ok()?;
         Some(Stat {
-            comm: plain(comm),
+            comm: printable(comm),
             state,
             parent,
             group,
@@ -64,19 +66,20 @@ impl Stat {
         })
     }
 
-    /// A zombie (or one being buried) whose threads have all ended is not alive; one whose main
-    /// thread alone has ended is.
+    /// Whether any thread of the process runs. A process whose main thread alone has ended is shown
+    /// as a zombie with more than one thread, and is alive.
     pub(crate) fn is_alive(&self) -> bool {
         !(matches!(self.state, 'Z' | 'X' | 'x') && self.threads <= 1)
     }
 
-    /// A thread of the kernel itself.
+    /// Whether this is a kernel thread.
     pub(crate) fn is_kernel_thread(&self) -> bool {
         self.flags & Self::KERNEL_THREAD != 0
     }
 
-    /// As a report and a later look want it.
-    pub(crate) fn member(self, pid: u32, now: Duration, ticks: u64) -> Member {
+    /// The process as a member of a generation. `now` is the time since boot, `ticks` the clock
+    /// ticks per second.
+    pub(crate) fn into_member(self, pid: u32, now: Duration, ticks: u64) -> Member {
         let started = Duration::from_nanos(
             u64::try_from(u128::from(self.start) * 1_000_000_000 / u128::from(ticks.max(1)))
                 .unwrap_or(0),
@@ -88,8 +91,9 @@ impl Stat {
     }
 }
 
-/// A process chooses its own name, and so the bytes that would reach a terminal through a report.
-fn plain(comm: &[u8]) -> String {
+/// Replaces control characters and bidirectional controls: a process chooses its own name, and
+/// reports reach terminals.
+fn printable(comm: &[u8]) -> String {
     let is_bidi = |c: char| matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}');
     String::from_utf8_lossy(comm)
         .chars()
@@ -103,30 +107,52 @@ fn plain(comm: &[u8]) -> String {
         .collect()
 }
 
-/// A path below /proc without an allocation: at most `4294967295/task/4294967295/fd`.
+/// What a descriptor is open on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Inode {
+    /// A pipe; both of its ends have this inode number.
+    Pipe(u64),
+    /// A socket.
+    Socket(u64),
+}
+
+impl Inode {
+    /// Parses the target of a link below /proc/PID/fd (proc_pid_fd(5)). `None` for everything but
+    /// pipes and sockets.
+    pub(crate) fn parse(link: &[u8]) -> Option<Inode> {
+        type Kind = fn(u64) -> Inode;
+        let (kind, rest): (Kind, &[u8]) = match link.strip_prefix(b"pipe:[") {
+            Some(rest) => (Inode::Pipe, rest),
+            None => (Inode::Socket, link.strip_prefix(b"socket:[")?),
+        };
+        let number = std::str::from_utf8(rest.strip_suffix(b"]")?).ok()?;
+        number.parse().ok().map(kind)
+    }
+}
+
+/// A path relative to /proc, formatted without allocation. The longest one in use is
+/// `4294967295/task/4294967295/fd`.
 #[derive(Debug)]
 pub(crate) struct Path {
     bytes: [u8; 48],
 }
 
 impl Path {
-    /// Puts one together.
+    /// Formats the path. One that is too long is cut; none in use is.
     pub(crate) fn new(parts: std::fmt::Arguments<'_>) -> Path {
         let mut bytes = [0; 48];
-        // Cut off where it is too long, with a zero left at the end; no path that is asked for here
-        // is.
+        // The last byte stays zero.
         let _ = (&mut bytes[..47]).write_fmt(parts);
         Path { bytes }
     }
 
-    /// As the kernel wants it.
+    /// The path with a terminating NUL.
     pub(crate) fn as_c_str(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.bytes).unwrap_or_default()
     }
 }
 
-/// /proc, opened once: it shows this process under its own number, or it is another process world's
-/// and of no use.
+/// An open /proc that shows the PID namespace of this process.
 #[derive(Debug)]
 pub(crate) struct Proc {
     dir: OwnedFd,
@@ -135,7 +161,12 @@ pub(crate) struct Proc {
 }
 
 impl Proc {
-    /// Opens it. The error says why there is nothing to look at.
+    /// Opens /proc.
+    ///
+    /// # Errors
+    ///
+    /// EXDEV: /proc belongs to another PID namespace, so its process ids mean nothing here.
+    /// Otherwise the errno of opening it.
     pub(crate) fn open() -> Result<Proc, Errno> {
         let dir = openat(
             rustix::fs::CWD,
@@ -153,8 +184,8 @@ impl Proc {
         {
             return Err(Errno::from_raw(libc::EXDEV));
         }
-        // hidepid=2 takes the processes of other users out of the listing (proc(5)); process 1 is
-        // always there otherwise.
+        // With hidepid=1 the files of other users' processes cannot be read, with 2 and 4 the
+        // processes are not listed either (proc(5)). Process 1 exists always.
         let first = statat(&dir, c"1/stat", AtFlags::empty());
         let hides = first.is_err() || !is_readable(&dir, c"1/stat");
         Ok(Proc {
@@ -164,24 +195,40 @@ impl Proc {
         })
     }
 
-    /// Processes of other users are hidden: no list is complete.
+    /// Whether processes of other users are hidden (hidepid, proc(5)): no list is complete then.
     pub(crate) fn hides(&self) -> bool {
         self.hides
     }
 
-    /// The directory.
+    /// The directory itself. All users of this descriptor share one position in the listing.
     pub(crate) fn dir(&self) -> BorrowedFd<'_> {
         std::os::fd::AsFd::as_fd(&self.dir)
     }
 
-    /// The directory once more, with a place of its own in the listing.
-    pub(crate) fn reopen(&self) -> Result<OwnedFd, Errno> {
-        Ok(openat(
+    /// Calls `each` with the id of every process listed. Returns `false` if the listing failed
+    /// before its end.
+    pub(crate) fn for_each_pid(&self, mut each: impl FnMut(u32)) -> bool {
+        // A descriptor of its own, so that a scan under way keeps its position in the listing.
+        let Ok(dir) = openat(
             &self.dir,
             c".",
             OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
             Mode::empty(),
-        )?)
+        ) else {
+            return false;
+        };
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut entries = RawDir::new(&dir, &mut buffer);
+        while let Some(entry) = entries.next() {
+            match entry {
+                Ok(entry) => parse_number(entry.file_name())
+                    .into_iter()
+                    .for_each(&mut each),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+        true
     }
 
     /// Clock ticks per second, the unit of [`Stat::start`].
@@ -189,14 +236,20 @@ impl Proc {
         self.ticks
     }
 
-    /// The eight hexadecimal digits that follow `prefix` in the name of a variable of this
-    /// process's environment, as it was at its exec. Reading it takes the lock of the process's
-    /// memory map: not for one that sleeps uninterruptibly.
-    pub(crate) fn variable_after(&self, pid: u32, prefix: &[u8]) -> Result<Option<u32>, Errno> {
+    /// Finds a variable whose name is `prefix` and eight hexadecimal digits in the environment that
+    /// the process had at its exec, and returns the number that the digits are.
+    ///
+    /// Must not be called for a process in state D: reading `environ` waits for the lock of the
+    /// memory map, which such a process may hold.
+    ///
+    /// # Errors
+    ///
+    /// ENOENT or ESRCH: the process has ended. EACCES: the environment is another user's.
+    pub(crate) fn find_variable(&self, pid: u32, prefix: &[u8]) -> Result<Option<u32>, Errno> {
         const DIGITS: usize = 8;
-        /// The most that arguments and variables can be together, unless the stack's limit was
+        /// Bytes that arguments and environment can have together, unless the stack's limit was
         /// raised (execve(2)).
-        const MOST: usize = 2 << 20;
+        const ENVIRON_MAX: usize = 2 << 20;
         let path = Path::new(format_args!("{pid}/environ"));
         let file = openat(
             &self.dir,
@@ -205,12 +258,12 @@ impl Proc {
             Mode::empty(),
         )?;
         let finder = memchr::memmem::Finder::new(prefix);
-        // What has to stay of a piece so that nothing is missed between two: a whole name but one
-        // byte, and the byte before it.
+        // The end of each piece is kept in front of the next, so that a name on the border is
+        // found: one whole name but its last byte, and the byte before it.
         let whole = prefix.len() + DIGITS + 1;
         let mut buffer = [0; 8192];
         let (mut used, mut total) = (0, 0);
-        while total < MOST {
+        while total < ENVIRON_MAX {
             let n = match rustix::io::read(&file, buffer.get_mut(used..).unwrap_or_default()) {
                 Ok(0) => break,
                 Ok(n) => n,
@@ -243,7 +296,11 @@ impl Proc {
         Ok(None)
     }
 
-    /// Reads a process's stat. ENOENT and ESRCH: it is gone.
+    /// Reads /proc/PID/stat.
+    ///
+    /// # Errors
+    ///
+    /// ENOENT or ESRCH: the process has ended ([`is_gone`]). EIO: the line cannot be parsed.
     pub(crate) fn stat(&self, pid: u32) -> Result<Stat, Errno> {
         let path = Path::new(format_args!("{pid}/stat"));
         let file = openat(
@@ -270,7 +327,17 @@ fn is_readable(dir: &OwnedFd, path: &CStr) -> bool {
     openat(dir, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).is_ok()
 }
 
-/// The process is gone: what raced is no refusal.
+/// Parses a file name that begins with a digit as a number.
+fn parse_number(name: &CStr) -> Option<u32> {
+    name.to_str()
+        .ok()
+        .filter(|n| n.starts_with(|c: char| c.is_ascii_digit()))?
+        .parse()
+        .ok()
+}
+
+/// Whether an error of reading below /proc/PID means that the process has ended, rather than that
+/// the read was refused.
 pub(crate) fn is_gone(e: Errno) -> bool {
     matches!(e.raw(), libc::ENOENT | libc::ESRCH)
 }
@@ -300,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_is_no_stat() {
+    fn malformed_lines_are_refused() {
         for line in [
             &b""[..],
             b"42",
@@ -313,8 +380,22 @@ mod tests {
             assert_eq!(Stat::parse(line), None, "{line:?}");
         }
         for cut in 0..LINE.len() - 20 {
-            // No prefix makes it panic.
+            // Must not panic, whatever the prefix.
             let _ = Stat::parse(&LINE[..cut]);
+        }
+    }
+
+    #[test]
+    fn pipes_and_sockets_are_told_apart_and_everything_else_is_neither() {
+        for (link, expected) in [
+            (&b"pipe:[17]"[..], Some(Inode::Pipe(17))),
+            (b"socket:[17]", Some(Inode::Socket(17))),
+            (b"anon_inode:[pidfd]", None),
+            (b"pipe:[]", None),
+            (b"pipe:[1", None),
+            (b"/tmp/pipe:[17]", None),
+        ] {
+            assert_eq!(Inode::parse(link), expected);
         }
     }
 
@@ -333,10 +414,13 @@ mod tests {
     }
 
     #[test]
-    fn no_name_reaches_a_terminal_as_it_is() {
-        assert_eq!(plain(b"\x1b[31mx\ty\xff"), "\u{FFFD}[31mx\u{FFFD}y\u{FFFD}");
+    fn control_characters_of_a_name_are_replaced() {
         assert_eq!(
-            plain("a\u{202E}b\u{2066}c\u{85}".as_bytes()),
+            printable(b"\x1b[31mx\ty\xff"),
+            "\u{FFFD}[31mx\u{FFFD}y\u{FFFD}"
+        );
+        assert_eq!(
+            printable("a\u{202E}b\u{2066}c\u{85}".as_bytes()),
             "a\u{FFFD}b\u{FFFD}c\u{FFFD}"
         );
     }
@@ -351,7 +435,7 @@ mod tests {
             crate::kernel::linux::process::pidfd::group_of(own)
         );
         assert!(stat.is_alive() && stat.start > 0);
-        let member = stat.member(own, super::super::clock::since_boot(), proc.ticks());
+        let member = stat.into_member(own, super::super::clock::since_boot(), proc.ticks());
         assert!(
             member.who.age < Duration::from_secs(3600),
             "{:?}",
@@ -376,15 +460,15 @@ mod tests {
             let mut command = std::process::Command::new("sleep");
             command.arg("60").env_clear();
             for n in 0..before {
-                // Sorted before the name that is looked for, and longer than a piece; the name is
-                // in the values, too.
+                // Variables before the one that is looked for, longer than the read buffer, with the
+                // wanted name in their values.
                 command.env(
                     format!("A{n:03}"),
                     format!("{}={}", name("00000001"), "x".repeat(400)),
                 );
             }
             let mut child = command.env(name(id), "1").spawn().expect("sleep");
-            // It has left our memory before it has an environment of its own.
+            // Until its exec the child shows an empty environment.
             while std::fs::read(format!("/proc/{}/environ", child.id()))
                 .expect("ours")
                 .is_empty()
@@ -392,13 +476,13 @@ mod tests {
                 std::thread::yield_now();
             }
             assert_eq!(
-                proc.variable_after(child.id(), prefix),
+                proc.find_variable(child.id(), prefix),
                 Ok(expected),
                 "{before} {id}"
             );
             child.kill().and_then(|()| child.wait()).expect("ended");
         }
-        assert_eq!(proc.variable_after(0, prefix).map_err(is_gone), Err(true));
+        assert_eq!(proc.find_variable(0, prefix).map_err(is_gone), Err(true));
     }
 
     #[test]

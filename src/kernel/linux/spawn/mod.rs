@@ -199,7 +199,7 @@ impl Spawner {
             (Refused::Clone(e), Some(cgroup))
                 if !matches!(e.raw(), libc::EAGAIN | libc::ENOMEM) =>
             {
-                cgroup.explain(e)
+                cgroup.placement_error(e)
             }
             (Refused::Clone(e), _) => SpawnError::new(Step::Clone, e),
         })

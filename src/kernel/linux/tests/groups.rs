@@ -205,7 +205,7 @@ fn without_pidfds_the_number_is_used_while_the_leader_is_ours() {
             );
             assert!(is_alive(member));
             let fd = pidfd::open(member).expect("pidfd");
-            pidfd::send(fd.as_fd(), Some(Signal::KILL), pidfd::To::Process).expect("kill");
+            pidfd::send(fd.as_fd(), Some(Signal::KILL), SignalScope::Process).expect("kill");
             rig.close(token);
         },
     );
@@ -278,19 +278,19 @@ fn members_that_a_scan_has_found_are_signalled_by_their_own_names() {
             while rig.linux.scan(&mut scan) == ScanStep::More {}
             assert_eq!(rig.row(token).known.len(), 1);
             // Whoever has the number now is somebody else, by its start time.
-            rig.row(token).known[0].1 += 1;
+            rig.row(token).known[0].start += 1;
             let known = rig.row(token).known.clone();
             assert!(
-                scan::open_verified(
+                open_verified(
                     rig.linux.scanner.proc().expect("/proc"),
-                    known[0].0,
-                    Some(known[0].1)
+                    known[0].pid,
+                    Some(known[0].start)
                 )
                 .is_err()
             );
             // None of those that are known is left: a look of the signal's own finds who is.
             assert_eq!(rig.linux.signal(token, Signal::STOP), Signalled::Sent);
-            rig.row(token).known[0].1 -= 1;
+            rig.row(token).known[0].start -= 1;
             assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::Sent);
             bury(member);
             assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::Empty);
@@ -395,7 +395,8 @@ fn a_stranger_with_the_leaders_number_gets_nothing() {
                 }
                 rig.close(token);
                 assert!(is_alive(pid) && is_alive(member));
-                pidfd::kill(pid, pidfd::To::Group, Signal::KILL).expect("a child of this process");
+                pidfd::kill(pid, SignalScope::Group, Signal::KILL)
+                    .expect("a child of this process");
                 bury(pid);
             }
         },

@@ -8,8 +8,10 @@ mod scans;
 mod starts;
 mod uring;
 
+use super::process::leader::LeaderState;
 use super::process::pidfd;
-use super::table::{Leader, Row};
+use super::process::pidfd::SignalScope;
+use super::table::Row;
 use crate::capture::Pool;
 use crate::command::Transport;
 use crate::command::plan::{OutputPlan, StdinPlan};
@@ -254,7 +256,7 @@ impl Rig {
     /// Kills the group whatever is in it, and closes.
     fn end(&mut self, token: Token) {
         self.linux.signal(token, Signal::KILL);
-        if self.row(token).leader == Leader::Running {
+        if self.row(token).leader == LeaderState::Running {
             self.exit(token, Keep::No);
         }
         self.close(token);

@@ -64,7 +64,7 @@ pub(super) fn runs(rig: &mut Rig) -> (Exit, Signalled) {
     let answer = rig.linux.signal(token, Signal::KILL);
     if answer != Signalled::Sent {
         assert!(is_alive(member));
-        pidfd::kill(member, pidfd::To::Process, Signal::KILL)
+        pidfd::kill(member, SignalScope::Process, Signal::KILL)
             .expect("adopted: its number is pinned");
     }
     bury(member);

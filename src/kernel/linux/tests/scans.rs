@@ -1,12 +1,18 @@
-//! Looks through /proc: members, holders, watches.
+//! Scans of /proc for members and holders, and watches of members.
 
+use crate::kernel::Found;
 use crate::kernel::linux::tests::*;
 use crate::types::{Holder, MemberWatch};
 use std::collections::BTreeMap;
 
 impl Rig {
-    /// A whole look: what was found, whether it is complete, and in how many slices.
-    fn look(&mut self, id: u64, members: &[Token], holders: &[Token]) -> (Vec<Found>, bool, usize) {
+    /// Scans once: what was found, whether it is complete, and the number of slices.
+    fn scan_all(
+        &mut self,
+        id: u64,
+        members: &[Token],
+        holders: &[Token],
+    ) -> (Vec<Found>, bool, usize) {
         let mut scan = Scan {
             id,
             members: members.to_vec(),
@@ -35,11 +41,11 @@ impl Rig {
     }
 
     fn members(&mut self, token: Token) -> Vec<Member> {
-        let (mut found, mut complete, _) = self.look(1, &[token], &[]);
+        let (mut found, mut complete, _) = self.scan_all(1, &[token], &[]);
         if found.is_empty() && !complete {
-            // Nobody, though the number is in use: believed when the next look meets no other
-            // zombies.
-            (found, complete, _) = self.look(3, &[token], &[]);
+            // No member, though the group's number is in use. The next scan proves it by meeting
+            // the same zombies.
+            (found, complete, _) = self.scan_all(3, &[token], &[]);
         }
         assert!(complete || !rustix::process::geteuid().is_root());
         found
@@ -53,7 +59,7 @@ impl Rig {
 
     fn holders(&mut self, tokens: &[Token]) -> BTreeMap<u32, Vec<(Token, Holder)>> {
         let mut all: BTreeMap<u32, Vec<(Token, Holder)>> = BTreeMap::new();
-        for found in self.look(2, &[], tokens).0 {
+        for found in self.scan_all(2, &[], tokens).0 {
             match found {
                 Found::Holder(token, holder) => {
                     all.entry(holder.pid).or_default().push((token, holder))
@@ -117,7 +123,7 @@ fn a_leader_that_ended_and_is_not_collected_is_no_member() {
 }
 
 #[test]
-fn one_look_serves_all_who_wait_in_slices() {
+fn one_scan_serves_many_generations_in_slices() {
     let mut rig = Rig::new(LinuxOptions::default());
     let tokens: Vec<Token> = (0..5)
         .map(|slot| rig.start(slot, sh("sleep 60 & exec sleep 60")))
@@ -131,7 +137,7 @@ fn one_look_serves_all_who_wait_in_slices() {
     let mut per_token: BTreeMap<u32, usize> = BTreeMap::new();
     eventually("all of them are found", || {
         per_token.clear();
-        let (found, ..) = rig.look(1, &wanted, &[]);
+        let (found, ..) = rig.scan_all(1, &wanted, &[]);
         for found in found {
             let Found::Member(token, _) = found else {
                 panic!("{found:?}")
@@ -162,7 +168,7 @@ fn one_look_serves_all_who_wait_in_slices() {
 }
 
 #[test]
-fn a_new_look_begins_anew() {
+fn a_new_scan_starts_over() {
     let mut rig = Rig::new(LinuxOptions::default());
     let token = rig.start(0, sh("sleep 60 & exec sleep 60"));
     rig.outcome(token);
@@ -182,8 +188,8 @@ fn a_new_look_begins_anew() {
 fn holders_are_those_who_can_write() {
     for options in ways() {
         let mut rig = Rig::new(options);
-        // One holds stderr alone, one both; one has only the read end, opened through /proc; the
-        // leader is gone.
+        // The first sleep holds stderr alone, the second both streams; `reader` below has only the
+        // read end, opened through /proc. The leader has ended.
         let script = "sleep 61 >/dev/null & setsid sleep 62 & read x <&- ; echo $$";
         let token = rig.start(0, sh(script));
         rig.exit(token, Keep::No);
@@ -229,7 +235,7 @@ fn holders_are_those_who_can_write() {
         assert!(!holders.contains_key(&reader.id()) && !holders.contains_key(&std::process::id()));
         for pid in holders.keys() {
             let fd = pidfd::open(*pid).expect("pidfd");
-            pidfd::send(fd.as_fd(), Some(Signal::KILL), pidfd::To::Process).expect("kill");
+            pidfd::send(fd.as_fd(), Some(Signal::KILL), SignalScope::Process).expect("kill");
         }
         eventually("nobody holds it", || rig.holders(&[token]).is_empty());
         reader.kill().expect("kill");
@@ -248,7 +254,7 @@ fn a_process_with_many_descriptors_is_looked_at_in_slices() {
             let mut rig = Rig::new(LinuxOptions::default());
             let token = rig.start(0, plan(&["sleep", "60"]));
             rig.outcome(token);
-            // The holder has its pipe end, and a thousand others.
+            // The holder has the write end and a thousand other descriptors.
             let end = std::fs::File::options()
                 .write(true)
                 .open(format!(
@@ -277,9 +283,8 @@ fn a_process_with_many_descriptors_is_looked_at_in_slices() {
                 rig.holders(&[token]).keys().copied().collect::<Vec<_>>(),
                 [pid]
             );
-            // In its group or not: the whole look takes at least as many slices as its descriptors
-            // alone.
-            let (.., slices) = rig.look(3, &[], &[token]);
+            // Its descriptors alone take this many slices.
+            let (.., slices) = rig.scan_all(3, &[], &[token]);
             assert!(slices > 1000 * 2 / (limits::SCAN_BUDGET * 3), "{slices}");
             rig.end(holder);
             rig.end(token);
@@ -299,8 +304,8 @@ fn a_process_whose_main_thread_has_ended_is_alive_and_holds() {
         .is_err()
         || !cfg!(target_arch = "x86_64")
     {
-        // The parser's own test covers the line; this one needs a program that ends its main thread
-        // alone.
+        // This test needs a program that ends its main thread alone. Without one the parser is
+        // tested.
         assert!(
             procfs::Stat::parse(b"1 (x) Z 1 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0 2 0 5 ")
                 .is_some_and(|stat| stat.is_alive())
@@ -317,11 +322,11 @@ fn a_process_whose_main_thread_has_ended_is_alive_and_holds() {
     });
     assert_eq!(members.len(), 1);
     assert_eq!(rig.linux.collect(token, Keep::No), Collected::NotYet);
-    // As somebody else's stream: the leader is no holder of its own.
+    // A leader is no holder of its own streams unless it was reaped.
     let pid = rig.pid(token);
-    rig.row(token).leader = Leader::Gone;
+    rig.row(token).leader = LeaderState::Reaped;
     assert!(rig.holders(&[token]).contains_key(&pid));
-    rig.row(token).leader = Leader::Running;
+    rig.row(token).leader = LeaderState::Running;
     rig.end(token);
 }
 

@@ -1,66 +1,75 @@
-//! When a look that has found nobody may be believed.
+//! When a scan that has found no member proves that there is none.
 //!
-//! A look takes a while, and a list is a snapshot: processes that fork and exit in turn are passed
-//! by. So an empty list is not the whole truth as long as the kernel says that somebody is there,
-//! unless that somebody is known to be dead.
+//! A scan takes time, and processes that fork and exit in turn can stay ahead of it. So an empty
+//! list is not believed while the kernel says that the group has members, unless those members are
+//! known to be dead.
 
-use super::{Look, Orphans, Outside, Target};
-use crate::kernel::linux::containment::Contained;
+use super::state::{EscapeeSearch, MemberSearch, ScanState, Target, ZombieMember};
+use crate::kernel::Orphans;
+use crate::kernel::linux::containment::ContainmentState;
 use crate::kernel::linux::process::group::is_empty_by_number;
-use crate::kernel::linux::table::{Leader, Row, Table};
-use crate::types::Token;
+use crate::kernel::linux::process::leader::LeaderState;
+use crate::kernel::linux::table::{Row, Table};
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 
-/// A zombie of a group: whose, its number, and its start time.
-pub(crate) type Dead = (Token, u32, u64);
-
-impl Look {
-    /// Whether those of whom nobody was found have nobody.
-    pub(crate) fn is_sure_of_nobody(
+impl ScanState {
+    /// Whether every target without a member found has certainly none. `previous` are the zombies
+    /// that the scan before this one has met.
+    pub(super) fn is_empty_certain(
         &self,
         table: &Table,
-        outside: &Outside,
-        before: &[Dead],
+        escapees: &EscapeeSearch,
+        previous: &[ZombieMember],
     ) -> bool {
-        let empty = self
-            .targets
-            .iter()
-            .filter(|target| target.wants_members && target.members == 0);
-        empty
-            .filter_map(|target| Some((target, table.get(target.token)?)))
-            .all(|(target, row)| {
-                match row.contained.as_deref() {
-                    // It counts no zombies, and knows at once.
-                    Some(Contained::Cgroup(cgroup)) => cgroup.is_populated() == Some(false),
-                    Some(Contained::Cookie(_)) => {
-                        self.group_is_empty(target, row, before) && has_no_orphans(table, outside)
-                    }
-                    None => self.group_is_empty(target, row, before),
+        self.targets.iter().all(|target| {
+            let Some((search, row)) = target.members().zip(table.get(target.token)) else {
+                return true;
+            };
+            if search.found > 0 {
+                return true;
+            }
+            match row.containment.as_deref() {
+                // `cgroup.events` does not count zombies.
+                Some(ContainmentState::Cgroup(cgroup)) => cgroup.is_populated() == Some(false),
+                Some(ContainmentState::Cookie(_)) => {
+                    self.is_group_empty(target, search, row, previous)
+                        && has_no_orphans(table, escapees)
                 }
-            })
+                None => self.is_group_empty(target, search, row, previous),
+            }
+        })
     }
 
-    /// The group's number is in use by nobody, or by zombies that were zombies a look ago, too: one
-    /// that has died meanwhile may have left a child behind that this look has passed by.
-    fn group_is_empty(&self, target: &Target, row: &Row, before: &[Dead]) -> bool {
-        if row.leader == Leader::Running || is_empty_by_number(target.pid) {
+    /// Whether the group has no living member: its number is not in use, or only by zombies that
+    /// were zombies in the previous scan. A zombie that is new may have left a child that this scan
+    /// has missed.
+    fn is_group_empty(
+        &self,
+        target: &Target,
+        search: &MemberSearch,
+        row: &Row,
+        previous: &[ZombieMember],
+    ) -> bool {
+        if row.leader == LeaderState::Running || is_empty_by_number(target.pid) {
             return true;
         }
-        // A kept leader is a zombie of that number itself.
-        if target.others == 0 {
-            return row.leader == Leader::Kept;
+        if search.others == 0 {
+            // The number is in use by the leader's own zombie alone.
+            return row.leader == LeaderState::Zombie;
         }
-        self.dead
+        self.zombies
             .iter()
-            .filter(|dead| dead.0 == target.token)
-            .all(|dead| before.contains(dead))
+            .filter(|zombie| zombie.token == target.token)
+            .all(|zombie| previous.contains(zombie))
     }
 }
 
-/// Where everything that is inherited belongs to the one generation there is: this process has no
-/// child.
-fn has_no_orphans(table: &Table, outside: &Outside) -> bool {
-    if outside.orphans != Orphans::Adopt || table.iter().any(|row| row.leader != Leader::Gone) {
+/// Whether this process has no child at all, where every orphan that it inherits belongs to the one
+/// generation there is.
+fn has_no_orphans(table: &Table, escapees: &EscapeeSearch) -> bool {
+    if escapees.orphans != Orphans::Adopt
+        || table.iter().any(|row| row.leader != LeaderState::Reaped)
+    {
         return true;
     }
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
