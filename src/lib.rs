@@ -1,31 +1,29 @@
-//! Runs other programs and tells the truth about how each one ended.
+//! Runs other programs and tells the truth about how each one ended: its exit status, its last
+//! words on stderr, who still holds its pipes, and the work it left running. Linux only.
 //!
-//! * [`run`] runs one [`Command`] to its end: exit status, last words on stderr, what was kept of
-//!   its output, who still holds its pipes, and the work it left running, in one [`Report`].
-//! * A [`Reactor`] runs many side by side on one thread, and is driven by the host:
-//!   [`Reactor::turn`] and [`Reactor::next_event`], with one descriptor and one deadline
-//!   ([`Reactor::next_deadline`]) for a loop of the host's own.
+//! * [`run`] runs one [`Command`] to its end on the calling thread and gives its [`Report`] and
+//!   the bytes that were kept of its output.
+//! * A [`Reactor`] runs many side by side on one thread, and the host drives it:
+//!   [`Reactor::turn`] and [`Reactor::next_event`], with one descriptor (`AsFd`) and one deadline
+//!   ([`Reactor::next_deadline`]) for a loop of the host's own. [`Reactor::wait_event`] serves a
+//!   host that has no loop.
 //!
-//! The exit status and the drain of the pipes are two facts, and neither waits for the other: see
-//! [`DrainPolicy`] for the bounds, [`BackgroundPolicy`] for what becomes of work that outlives its
-//! leader, [`StopPolicy`] for how a stop goes, and [`Projection`] for what is safe to show.
+//! The exit status and the drain of the pipes are two facts, and neither waits for the other:
 //!
-//! `SPEC 1.4` in a comment means section 1, item 4 of docs/SPEC.md in the repository, `CASES 31` a
-//! row of docs/CASES.md.
+//! | question | type |
+//! | --- | --- |
+//! | How long are the pipes read after the exit? | [`DrainPolicy`] |
+//! | What becomes of processes that outlive their leader? | [`BackgroundPolicy`] |
+//! | How is a command stopped? | [`StopPolicy`] |
+//! | What can see processes that leave the group? | [`Containment`] |
+//! | How much output is kept, and is it delivered while it comes? | [`Capture`] |
+//! | What is safe to show of a child's text? | [`Projection`] |
 //!
-//! # How it is built
+//! Features: `serde` makes reports serializable, `sim` adds a simulated kernel (module `sim`) for
+//! hosts that test their own use of the loop.
 //!
-//! ```text
-//!  reactor/
-//!  kernel/ (contract/; linux/; sim/)
-//!  command/
-//!  text/    lifecycle/
-//!  report/  capture/  wheel.rs
-//!  types/
-//! ```
-//!
-//! Rules are pure, the kernel is one contract, the reactor only joins them. A room uses what stands
-//! below it; docs/ARCHITECTURE.md in the repository tells the rest.
+//! Comments in the sources cite the repository's docs/SPEC.md as `SPEC 1.4` (section 1, item 4)
+//! and docs/CASES.md as `CASES 31`. docs/ARCHITECTURE.md there says how the library is built.
 
 mod capture;
 mod command;
@@ -79,7 +77,7 @@ pub mod __internals {
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 
-/// What a program around the loop may have to know or change of its own signals.
+/// The host's own signal state: what a program around the loop may have to read or change.
 pub mod host {
     pub use crate::kernel::linux::signal_state::{block, is_ignored, with_default_action};
 }
@@ -105,7 +103,11 @@ pub use types::{
     SpawnError, StatusSource, Step, StopPolicy, Stream, Survivor, TooLarge, TurnError, Wait,
 };
 
-/// Runs a command to its end, on a loop of its own.
+/// Runs a command to its end on the calling thread, on a loop made for this call.
+///
+/// The end is [`Event::Closed`]: the pipes have ended or their bounds have passed, and background
+/// work has become what the command's [`BackgroundPolicy`] says. With a policy that waits, the
+/// call waits too.
 ///
 /// ```
 /// use lastwords::Command;
@@ -118,7 +120,8 @@ pub use types::{
 ///
 /// # Errors
 ///
-/// It could not be started, or no loop could be built.
+/// [`RunError`] if the command could not be started, if no loop could be built (descriptors or
+/// memory are short), or if the loop failed while it ran. A command that fails is no error.
 pub fn run(command: &Command) -> Result<Finished, RunError> {
     Reactor::new()?.run(command)
 }
