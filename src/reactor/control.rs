@@ -183,9 +183,6 @@ impl<K: Kernel> Reactor<K> {
         if self.is_copy() {
             return Err(DetachError::Forked);
         }
-        if self.kernel.is_copy() {
-            return Err(DetachError::Forked);
-        }
         let key = self.own(generation).ok_or(DetachError::Gone)?;
         self.now = self.kernel.now();
         self.ask_exit(key);

@@ -39,7 +39,7 @@ use crate::kernel::linux::Linux;
 use crate::kernel::{Kernel, Notices, Released};
 use crate::lifecycle::Timer;
 use crate::text::Projection;
-use crate::types::{Backend, BuildError, Capabilities, Ns, Token, limits};
+use crate::types::{BuildError, Capabilities, Ns, Token, limits};
 use crate::wheel::Wheel;
 use arrayvec::ArrayVec;
 use effects::Answer;
@@ -263,13 +263,12 @@ impl<K: Kernel> Reactor<K> {
         self.kernel.tag() != self.tag
     }
 
-    /// Reads between two looks at the poll set: one on epoll, where a look costs a tenth of a
-    /// microsecond; a whole batch on io_uring, where a batch is one system call.
+    /// Reads between two looks at the poll set.
     fn batch(&self) -> usize {
-        match self.kernel.capabilities().backend {
-            Backend::Epoll | Backend::Sim => 1,
-            Backend::Uring => limits::BATCH,
-        }
+        self.kernel
+            .capabilities()
+            .reads_per_batch
+            .clamp(1, limits::BATCH)
     }
 
     fn instant(&self, at: Ns) -> Instant {

@@ -2,9 +2,8 @@
 //! with undelivered bytes.
 
 use super::slot::{Channel, Entry};
-use super::turn::wait_failed;
 use super::{Event, LastWords, Reactor};
-use crate::kernel::{Kernel, WaitError};
+use crate::kernel::Kernel;
 use crate::lifecycle::Happening;
 use crate::types::{Exit, Ns, Stream, Token, TurnError, What};
 use std::time::Duration;
@@ -68,9 +67,6 @@ impl<K: Kernel> Reactor<K> {
                 "wait for an event in a forked copy of the host",
                 None,
             ));
-        }
-        if self.kernel.is_copy() {
-            return Err(wait_failed(WaitError::Forked));
         }
         self.reclaim();
         self.settle_front();
@@ -209,7 +205,7 @@ impl<K: Kernel> Reactor<K> {
 
     fn lend(&mut self, key: usize, happening: Happening) -> Event<'_> {
         if happening == Happening::Closed {
-            self.kernel.tidy();
+            self.kernel.close_deferred();
             let report = Box::new(self.report(key));
             let generation = self.table[key].generation;
             self.popped = Some(generation.token());

@@ -51,7 +51,7 @@ impl<K: Kernel> Reactor<K> {
         let generation = self.spawn(&command.undelivered())?;
         while let Some(key) = self.own(generation) {
             if self.table[key].life.is_closed() {
-                self.kernel.tidy();
+                self.kernel.close_deferred();
                 let report = self.report(key);
                 let take = |this: &mut Self, stream| this.take(generation, stream);
                 let (stdout, stderr) = (take(self, Stream::Stdout), take(self, Stream::Stderr));

@@ -136,6 +136,9 @@ pub struct Capabilities {
     pub nosignal_write: bool,
     /// How the end of a member is learnt.
     pub members: MemberWatch,
+    /// How many reads are worth doing before the poll set is asked again: 1 where each read is a
+    /// system call, more where one system call does several.
+    pub reads_per_batch: usize,
 }
 
 impl Capabilities {
@@ -155,6 +158,7 @@ impl Capabilities {
             close_range: false,
             nosignal_write: false,
             members: MemberWatch::ByLooking,
+            reads_per_batch: 1,
         }
     }
 }

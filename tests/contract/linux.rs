@@ -189,7 +189,7 @@ impl<const KIND: u8> Rig for LinuxRig<KIND> {
     fn count(&mut self) -> String {
         limit_descriptors(None);
         // What was put aside is closed by the next wait at the latest.
-        self.kernel().tidy();
+        self.kernel().close_deferred();
         let census = Census::take();
         format!(
             "descriptors {:?}, children {:?}, {} threads",

@@ -260,12 +260,6 @@ pub trait Kernel: sealed::Sealed {
     /// SIGCHLD way's look of its own, a look at spawns that are under way.
     fn deadline(&self) -> Option<Ns>;
 
-    /// This process is a forked copy of the one that made the kernel object: everything is refused,
-    /// nothing here is its own.
-    fn is_copy(&self) -> bool {
-        false
-    }
-
     /// Starts a child. Returns once the process exists, not once it has executed its program.
     ///
     /// Either `Ok`: the child leads a group of its own already (parent and child both call
@@ -339,7 +333,7 @@ pub trait Kernel: sealed::Sealed {
     /// Closes what was put aside: pipes at their end and the pidfds of the reaped, which nobody but
     /// the host's own table of descriptors can tell from closed ones. [`Kernel::wait`] does it,
     /// too.
-    fn tidy(&mut self) {}
+    fn close_deferred(&mut self) {}
 
     /// For foreign loops that watch the descriptor alone: makes it readable at `at`.
     fn alarm(&mut self, at: Option<Ns>);

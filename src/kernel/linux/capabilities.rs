@@ -4,7 +4,7 @@
     reason = "tries system calls with arguments that cannot do anything"
 )]
 
-use super::LinuxOptions;
+use super::options::LinuxOptions;
 use super::process::pidfd;
 use super::stdio::write;
 use crate::types::{

@@ -12,11 +12,11 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const PAGE: usize = 4096;
-const OURS: u32 = 0x4C57_4F52;
+const MARK: u32 = 0x4C57_4F52;
 
 /// Knows whether this is still the process that made it.
 #[derive(Debug)]
-pub(crate) struct ForkMark {
+pub(crate) struct ForkGuard {
     page: Option<NonNull<AtomicU32>>,
     /// Without such a page (refused by an old kernel) the process id is compared: a system call
     /// instead of a memory load.
@@ -24,13 +24,13 @@ pub(crate) struct ForkMark {
 }
 
 // SAFETY: the page belongs to this value alone, and is only ever read and written atomically.
-unsafe impl Send for ForkMark {}
-// SAFETY: as above; `&ForkMark` only loads.
-unsafe impl Sync for ForkMark {}
+unsafe impl Send for ForkGuard {}
+// SAFETY: as above; `&ForkGuard` only loads.
+unsafe impl Sync for ForkGuard {}
 
-impl ForkMark {
+impl ForkGuard {
     /// Marks this process. ENOMEM is the only error to expect.
-    pub(crate) fn new() -> Result<ForkMark, Errno> {
+    pub(crate) fn new() -> Result<ForkGuard, Errno> {
         let pid = rustix::process::getpid();
         // SAFETY: a new private mapping at an address of the kernel's choice touches nothing that
         // exists.
@@ -44,21 +44,21 @@ impl ForkMark {
         }?;
         // SAFETY: the page was mapped just now, and nobody else knows it.
         let wiped = unsafe { madvise(page, PAGE, Advice::LinuxWipeOnFork) };
-        let mark = ForkMark {
+        let guard = ForkGuard {
             page: NonNull::new(page.cast()),
             pid,
         };
-        match (wiped, mark.cell()) {
-            (Ok(()), Some(cell)) => cell.store(OURS, Ordering::Relaxed),
-            _ => return Ok(ForkMark { page: None, pid }),
+        match (wiped, guard.cell()) {
+            (Ok(()), Some(cell)) => cell.store(MARK, Ordering::Relaxed),
+            _ => return Ok(ForkGuard { page: None, pid }),
         }
-        Ok(mark)
+        Ok(guard)
     }
 
     /// True in a forked copy of the process that made it.
     pub(crate) fn is_copy(&self) -> bool {
         match self.cell() {
-            Some(cell) => cell.load(Ordering::Relaxed) != OURS,
+            Some(cell) => cell.load(Ordering::Relaxed) != MARK,
             None => rustix::process::getpid() != self.pid,
         }
     }
@@ -70,7 +70,7 @@ impl ForkMark {
     }
 }
 
-impl Drop for ForkMark {
+impl Drop for ForkGuard {
     fn drop(&mut self) {
         if let Some(page) = self.page {
             // SAFETY: mapped by `new` with this length, and no reference to it outlives this value.
@@ -100,19 +100,19 @@ mod tests {
 
     #[test]
     fn a_forked_copy_knows_that_it_is_one() {
-        let mark = ForkMark::new().expect("a page");
-        assert!(!mark.is_copy());
-        assert_eq!(exit_code_of_a_fork(|| i32::from(mark.is_copy())), 1);
-        assert!(!mark.is_copy());
+        let guard = ForkGuard::new().expect("a page");
+        assert!(!guard.is_copy());
+        assert_eq!(exit_code_of_a_fork(|| i32::from(guard.is_copy())), 1);
+        assert!(!guard.is_copy());
     }
 
     #[test]
     fn without_the_page_the_process_id_tells() {
-        let mark = ForkMark {
+        let guard = ForkGuard {
             page: None,
             pid: rustix::process::getpid(),
         };
-        assert!(!mark.is_copy());
-        assert_eq!(exit_code_of_a_fork(|| i32::from(mark.is_copy())), 1);
+        assert!(!guard.is_copy());
+        assert_eq!(exit_code_of_a_fork(|| i32::from(guard.is_copy())), 1);
     }
 }

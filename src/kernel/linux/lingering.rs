@@ -5,7 +5,7 @@
 use super::containment::cgroup::Cgroup;
 use super::poll::{Interest, Key, Poller};
 use super::process::pidfd::{ChildRef, WaitResult, wait_child};
-use super::stdio::read::throw_away;
+use super::stdio::read::discard;
 use crate::types::{Keep, limits};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -45,10 +45,7 @@ impl Lingering {
         let pipes = self.count(|resource| matches!(resource, Resource::Pipe(_)));
         let number = self.next_number();
         // Registering it anew makes a notice for bytes that are there already.
-        if pipes >= limits::LINGERERS
-            || poller
-                .again_reader(fd.as_fd(), Key::Linger(number))
-                .is_err()
+        if pipes >= limits::LINGERERS || poller.reregister(fd.as_fd(), Key::Linger(number)).is_err()
         {
             poller.remove(fd.as_fd());
             return;
@@ -139,7 +136,7 @@ impl Lingering {
             Resource::Child { pidfd, .. } => {
                 let is_over = entry.reap_child(poller);
                 if let (false, Some(pidfd)) = (is_over, pidfd) {
-                    poller.owe_changes(pidfd.as_fd());
+                    poller.rearm_multishot(pidfd.as_fd());
                 }
                 is_over
             }
@@ -148,7 +145,7 @@ impl Lingering {
                 if is_over {
                     cgroup.remove();
                 } else {
-                    poller.owe(cgroup.events());
+                    poller.rearm(cgroup.events());
                 }
                 is_over
             }
@@ -156,17 +153,15 @@ impl Lingering {
                 let more_available = if self.byte_budget == 0 {
                     Some(true)
                 } else {
-                    throw_away(fd.as_fd(), &mut self.scratch, BYTES_PER_PIPE)
+                    discard(fd.as_fd(), &mut self.scratch, BYTES_PER_PIPE)
                 };
                 self.byte_budget = self.byte_budget.saturating_sub(BYTES_PER_PIPE);
                 match more_available {
                     // Registering it anew makes the loop's descriptor readable at once, for a host
                     // that watches that descriptor.
-                    Some(true) => poller
-                        .again_reader(fd.as_fd(), Key::Linger(number))
-                        .is_err(),
+                    Some(true) => poller.reregister(fd.as_fd(), Key::Linger(number)).is_err(),
                     Some(false) => {
-                        poller.owe(fd.as_fd());
+                        poller.rearm(fd.as_fd());
                         false
                     }
                     None => true,
@@ -260,7 +255,7 @@ mod tests {
             };
             lingering.on_ready(number, poller);
         }
-        poller.settle();
+        poller.submit();
     }
 
     /// An empty list with a poll set, for each backend.
@@ -282,17 +277,17 @@ mod tests {
                 for (mut lingering, mut poller) in pollers() {
                     let pipe = Pipe::from_child().expect("pipe");
                     // Bytes written before the pipe was added are discarded too.
-                    rustix::io::write(&pipe.childs, &[1; 60_000]).expect("write");
+                    rustix::io::write(&pipe.child_end, &[1; 60_000]).expect("write");
                     poller
-                        .add(pipe.ours.as_fd(), Key::Sigchld, Interest::Read)
+                        .add(pipe.host_end.as_fd(), Key::Sigchld, Interest::Read)
                         .expect("add");
-                    lingering.add_pipe(pipe.ours, &mut poller);
+                    lingering.add_pipe(pipe.host_end, &mut poller);
                     for _ in 0..4 {
                         serve(&mut lingering, &mut poller);
                         // Blocks (and hangs the test) unless the pipe was emptied.
-                        assert_eq!(rustix::io::write(&pipe.childs, &[1; 60_000]), Ok(60_000));
+                        assert_eq!(rustix::io::write(&pipe.child_end, &[1; 60_000]), Ok(60_000));
                     }
-                    drop(pipe.childs);
+                    drop(pipe.child_end);
                     serve(&mut lingering, &mut poller);
                     assert!(lingering.is_empty());
                 }
@@ -306,12 +301,12 @@ mod tests {
             let mut writers = Vec::new();
             for _ in 0..20 {
                 let pipe = Pipe::from_child().expect("pipe");
-                rustix::io::write(&pipe.childs, &[1; 4000]).expect("write");
+                rustix::io::write(&pipe.child_end, &[1; 4000]).expect("write");
                 poller
-                    .add(pipe.ours.as_fd(), Key::Sigchld, Interest::Read)
+                    .add(pipe.host_end.as_fd(), Key::Sigchld, Interest::Read)
                     .expect("add");
-                lingering.add_pipe(pipe.ours, &mut poller);
-                writers.push(pipe.childs);
+                lingering.add_pipe(pipe.host_end, &mut poller);
+                writers.push(pipe.child_end);
             }
             let mut rounds = 0;
             let is_full = |fd: &OwnedFd| rustix::io::ioctl_fionread(fd).expect("bytes") > 0;
@@ -332,10 +327,10 @@ mod tests {
                 for _ in 0..=limits::LINGERERS {
                     let pipe = Pipe::from_child().expect("pipe");
                     poller
-                        .add(pipe.ours.as_fd(), Key::Sigchld, Interest::Read)
+                        .add(pipe.host_end.as_fd(), Key::Sigchld, Interest::Read)
                         .expect("add");
-                    lingering.add_pipe(pipe.ours, &mut poller);
-                    writers.push(pipe.childs);
+                    lingering.add_pipe(pipe.host_end, &mut poller);
+                    writers.push(pipe.child_end);
                 }
                 assert_eq!(lingering.entries.len(), limits::LINGERERS);
                 let has_no_reader = |fd: &OwnedFd| {
@@ -349,7 +344,7 @@ mod tests {
                     );
                     fds[0].revents().contains(rustix::event::PollFlags::ERR)
                 };
-                poller.settle();
+                poller.submit();
                 assert_eq!(writers.iter().filter(|w| has_no_reader(w)).count(), 1);
             }
         });

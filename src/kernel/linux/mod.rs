@@ -1,20 +1,35 @@
-//! The Linux kernel object: epoll through mio or io_uring, pidfds or SIGCHLD, /proc.
+//! The Linux kernel: epoll (through mio) or io_uring, pidfds or SIGCHLD, and /proc.
 //!
-//! Unsafe code is allowed below this module only (and in the C face), each block with its reason.
+//! Unsafe code is allowed below this module only (and in the C interface), each block with its
+//! reason.
 //!
-//! ```text
-//!  capabilities     what can be done here            spawn/   a child that exists          scan     who is in a group, who holds a pipe
-//!  clock    the only clock                   ends     its three streams            procfs   one process, as /proc has it
-//!  fork     is this still our process?       table    slot -> row                  linger   what outlives its generation
-//!  poller   the poll set: epoll or uring     exits    has the leader ended?        pipe     reading
-//!  wait     notices, in order                group    signals, and who is left     feed     writing
-//! ```
+//! [`Linux`] is the outside: it refuses every call in a forked copy of the process, passes the call
+//! on to [`Inner`], and then submits what the call has changed in the poll set.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | `capabilities` | finds out what this kernel, in this process, can do |
+//! | `clock` | the only code that reads a clock |
+//! | `fork_guard` | recognises a forked copy of the process |
+//! | `inner` | the state of the kernel object, and the short calls of the contract |
+//! | `table` | slot to row: descriptors and state of each generation |
+//! | `poll` | the poll set: epoll or io_uring, the waker, the deadline timer |
+//! | `wait` | turns readiness into notices, in the order of the contract |
+//! | `spawn_child`, `spawn` | makes a child, and learns whether it executed its program |
+//! | `stdio` | the pipes of a child's streams: setup, reading, writing |
+//! | `process` | exit statuses, signals, process groups, SIGCHLD |
+//! | `procfs` | reads /proc: group members and pipe holders |
+//! | `containment` | finds processes outside the group: cookies and cgroups |
+//! | `release`, `deferred_close`, `lingering` | what happens to descriptors after a generation has ended |
 
 mod capabilities;
 pub(crate) mod clock;
 mod containment;
+mod deferred_close;
 mod fork_guard;
+mod inner;
 mod lingering;
+mod options;
 mod poll;
 mod process;
 mod procfs;
@@ -27,214 +42,89 @@ mod table;
 mod tests;
 mod wait;
 
+pub use super::Orphans;
+pub use options::LinuxOptions;
+pub use poll::LinuxWaker;
 pub use process::signal_state;
 
-use containment::{NameGenerator, signal};
-use process::identity::open_verified;
-use process::{exit_status, group, orphans};
-use stdio::{read, write};
-
-pub use super::Orphans;
-
 use super::{
-    Batch, Collected, Kernel, Notice, Notices, ReadResult, Released, Scan, ScanStep, SpawnOutcome,
-    Spawned, Until, WaitError, Wrote, sealed,
+    Batch, Collected, Kernel, Notices, ReadResult, Released, Scan, ScanStep, SpawnOutcome, Spawned,
+    Until, WaitError, Wrote, sealed,
 };
 use crate::command::plan::Plan;
 use crate::types::{
-    Backend, BackendChoice, BuildError, Capabilities, Errno, ExitSource, ExitSourceChoice,
-    GroupSignal, Keep, Member, Ns, Probe, Release, Signal, Signalled, Slot, SpawnError, Token,
-    What, limits,
+    Backend, BuildError, Capabilities, Errno, Keep, Member, Ns, Probe, Release, Signal, Signalled,
+    SpawnError, Step, Token,
 };
-use clock::Clock;
-use fork_guard::ForkMark;
-use lingering::Lingering;
-pub use poll::LinuxWaker;
-use poll::deadline_timer::Alarm;
-use poll::{Interest, Key, Poller, Ready};
-use process::sigchld::Sigchld;
-use procfs::scan::Scanner;
-use spawn::{SpawnOptions, Spawner};
-use std::collections::VecDeque;
-use std::io;
+use fork_guard::ForkGuard;
+use inner::Inner;
+use poll::Poller;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Instant;
-use table::Table;
 
-/// What a host asks of the Linux kernel object.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LinuxOptions {
-    /// Which poll set.
-    pub backend: BackendChoice,
-    /// How exits are learnt.
-    pub exit_source: ExitSourceChoice,
-    /// Whether groups are signalled through pidfds.
-    pub group_signal: GroupSignal,
-    /// The descriptor becomes readable at the deadline of [`Kernel::alarm`], too: a timerfd in the
-    /// poll set.
-    pub fold_deadline: bool,
-    /// A spawn stands still until exec, as vfork(2) has it (needed under valgrind).
-    pub vfork: bool,
-    /// What becomes of orphans.
-    pub orphans: Orphans,
-}
-
-/// The Linux kernel. One poll set, whose descriptor is the same for its whole life; no thread, no
-/// global state, and no signal handler unless exits are learnt by SIGCHLD.
+/// The Linux kernel. It has one poll set, whose descriptor stays the same for its whole life, no
+/// thread, and no signal handler unless exits are learnt by SIGCHLD.
+///
+/// In a forked copy of the process every call is refused, and dropping it closes descriptors only.
 #[derive(Debug)]
 pub struct Linux {
-    mark: ForkMark,
-    capabilities: Capabilities,
-    clock: Clock,
-    poller: Poller,
-    /// What the poll set has found.
-    ready: Vec<Ready>,
-    waker: LinuxWaker,
-    alarm: Option<Alarm>,
-    table: Table,
-    spawner: Spawner,
-    /// /dev/null, once it was needed.
-    null: Option<OwnedFd>,
-    /// Spawns whose outcome was not told yet.
-    under_way: Vec<Token>,
-    /// When to look at them of our own accord, and the pause to the look after that.
-    look: Ns,
-    pause: Ns,
-    sigchld: Option<Sigchld>,
-    lingering: Lingering,
-    scanner: Scanner,
-    /// Descriptors of no use any more, whose closing nobody waits for.
-    aside: Vec<release::Aside>,
-    /// Notices that did not fit.
-    owed: VecDeque<Notice>,
-    /// Makes the names of cookies and cgroups.
-    names: NameGenerator,
-    orphans: Orphans,
+    guard: ForkGuard,
+    inner: Inner,
 }
 
 impl Linux {
-    /// Readinesses taken by one wait; each is at most two notices.
-    const READY: usize = limits::NOTICES / 2;
-
-    /// Finds out what can be done here, and makes an empty poll set.
+    /// Finds out what the kernel can do, and makes an empty poll set.
     ///
-    /// An error if descriptors or memory are short, or if pidfds are insisted on and not there.
+    /// # Errors
+    ///
+    /// Descriptors or memory are short, or the options insist on pidfds and there are none.
     pub fn new(options: LinuxOptions) -> Result<Linux, BuildError> {
-        let chosen = Poller::choose(options.backend, Self::READY);
+        let chosen = Poller::choose(options.backend, inner::READY);
         Linux::with(
             options,
             chosen.map_err(|e| BuildError::new("make the poll set", Some(Errno::from(&e))))?,
         )
     }
 
-    fn with(
-        options: LinuxOptions,
-        (mut poller, backend, why): (Poller, Backend, String),
-    ) -> Result<Linux, BuildError> {
-        let failed = |attempt: &'static str| move |e: Errno| BuildError::new(attempt, Some(e));
-        let failed_io = |attempt: &'static str| {
-            move |e: io::Error| BuildError::new(attempt, Some(Errno::from(&e)))
-        };
-        let mark = ForkMark::new().map_err(failed("mark the process"))?;
-        let capabilities = Capabilities {
-            backend,
-            backend_why: why,
-            ..capabilities::find(&options)?
-        };
-        let clock = Clock::new();
-        let waker = poller
-            .waker(Token::new(Slot(0), 0, What::Wake))
-            .map_err(failed_io("make the waker"))?;
-        let alarm = if options.fold_deadline {
-            Some(Alarm::new(&mut poller).map_err(failed("make the timer"))?)
-        } else {
-            None
-        };
-        let spawner = Spawner::new(SpawnOptions {
-            vfork: options.vfork,
-            clone3: capabilities.clone3,
-            pidfd: capabilities.pidfd_from_clone,
-            close_range: capabilities.close_range,
-        });
-        let wants_sigchld = capabilities.exit == ExitSource::Sigchld;
-        if options.orphans != Orphans::Leave {
-            let own = rustix::process::getpid();
-            rustix::process::set_child_subreaper(Some(own))
-                .map_err(|e| failed("become a subreaper")(e.into()))?;
-        }
-        let names = NameGenerator::new();
-        let mut linux = Linux {
-            mark,
-            capabilities,
-            clock,
-            poller,
-            ready: Vec::with_capacity(Self::READY),
-            waker,
-            alarm,
-            table: Table::default(),
-            spawner,
-            null: None,
-            under_way: Vec::new(),
-            look: Ns::ZERO,
-            pause: Ns::ZERO,
-            sigchld: None,
-            lingering: Lingering::default(),
-            scanner: Scanner::new(names.cookie_prefix(), options.orphans),
-            aside: Vec::with_capacity(release::ASIDE),
-            owed: VecDeque::with_capacity(limits::NOTICES),
-            names,
-            orphans: options.orphans,
-        };
-        if wants_sigchld || options.orphans == Orphans::Adopt {
-            linux.use_sigchld().map_err(failed("watch SIGCHLD"))?;
-        }
-        Ok(linux)
+    fn with(options: LinuxOptions, poller: (Poller, Backend, String)) -> Result<Linux, BuildError> {
+        let guard = ForkGuard::new().map_err(|e| BuildError::new("mark the process", Some(e)))?;
+        Ok(Linux {
+            guard,
+            inner: Inner::new(options, poller)?,
+        })
     }
 
-    /// Installs the handler, if there is none yet: a child without a pidfd needs it whatever the
-    /// others have.
-    fn use_sigchld(&mut self) -> Result<(), Errno> {
-        if self.sigchld.is_none() {
-            let sigchld = Sigchld::install(self.clock.now())?;
-            self.poller
-                .add(sigchld.fd(), Key::Sigchld, Interest::Read)?;
-            self.poller.settle();
-            self.sigchld = Some(sigchld);
+    /// Passes a call on, unless this is a forked copy of the process: then the answer is
+    /// `refused`. Afterwards the poll set is brought up to date, since the host may sleep on its
+    /// descriptor next.
+    fn guarded<T>(&mut self, refused: T, call: impl FnOnce(&mut Inner) -> T) -> T {
+        if self.guard.is_copy() {
+            return refused;
         }
-        Ok(())
-    }
-}
-
-impl Linux {
-    /// Reaps the zombies of inherited orphans, where all children of the process are the loop's.
-    fn reap_zombies(&mut self) {
-        if self.orphans == Orphans::Adopt {
-            orphans::reap_zombies(&self.table, &self.lingering, self.scanner.proc());
-        }
+        let answer = call(&mut self.inner);
+        self.inner.poller.submit();
+        answer
     }
 }
 
 impl AsFd for Linux {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.poller.as_fd()
+        self.inner.poller.as_fd()
     }
 }
 
 impl AsRawFd for Linux {
     fn as_raw_fd(&self) -> RawFd {
-        self.poller.as_raw_fd()
+        self.inner.poller.as_raw_fd()
     }
 }
 
 impl Drop for Linux {
-    /// What is closed with it is closed for the other ends at once. In a forked copy the poll set
-    /// is the host's.
+    /// Ends every watch first, so that the descriptors closed by the drop are closed for the other
+    /// ends of the pipes too. A forked copy must not do that: the poll set is the host's.
     fn drop(&mut self) {
-        if !self.mark.is_copy() {
-            self.poller.remove_all();
-        }
+        self.guarded((), |inner| inner.poller.remove_all());
     }
 }
 
@@ -245,31 +135,27 @@ impl Kernel for Linux {
     type Waker = LinuxWaker;
 
     fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
+        &self.inner.capabilities
     }
 
     fn now(&mut self) -> Ns {
-        self.clock.now()
+        self.inner.clock.now()
     }
 
     fn origin(&self) -> Instant {
-        self.clock.origin()
+        self.inner.clock.origin()
     }
 
     fn tag(&self) -> u32 {
-        if self.mark.is_copy() {
+        if self.guard.is_copy() {
             0
         } else {
-            self.clock.tag()
+            self.inner.clock.tag()
         }
     }
 
-    fn is_copy(&self) -> bool {
-        self.mark.is_copy()
-    }
-
     fn deadline(&self) -> Option<Ns> {
-        self.own_deadline()
+        self.inner.internal_deadline()
     }
 
     fn spawn(
@@ -277,206 +163,96 @@ impl Kernel for Linux {
         plan: &Arc<Plan>,
         generation: Token,
     ) -> Result<Spawned<OwnedFd>, SpawnError> {
-        let born = self.start(plan, generation);
-        self.poller.settle();
-        born
+        if self.guard.is_copy() {
+            let refused = SpawnError::new(Step::Clone, Errno::from_raw(libc::EPERM));
+            return Err(
+                refused.because("this process is a forked copy of the one that made the loop")
+            );
+        }
+        let spawned = self.inner.spawn_child(plan, generation);
+        self.inner.poller.submit();
+        spawned
     }
 
     fn outcome(&mut self, generation: Token) -> SpawnOutcome {
-        self.birth(generation)
+        self.guarded(SpawnOutcome::NotYet, |inner| {
+            inner.spawn_outcome(generation)
+        })
     }
 
     fn wait(&mut self, until: Until, out: &mut Notices) -> Result<(), WaitError> {
-        self.wait_for_notices(until, out)
+        out.clear();
+        self.guarded(Err(WaitError::Forked), |inner| inner.wait(until, out))
     }
 
     fn read(&mut self, batch: &mut Batch) {
-        // A copy would take the bytes away from the host.
-        if self.mark.is_copy() {
-            batch
-                .iter_mut()
-                .for_each(|op| op.result = ReadResult::Stale);
-            return;
+        for op in batch.iter_mut() {
+            op.result = ReadResult::Stale;
         }
-        match &mut self.poller {
-            Poller::Epoll(_) => {
-                for op in batch.iter_mut() {
-                    op.result = match self.table.reader(op.stream) {
-                        Some(reader) => read::read_into(reader, op),
-                        None => ReadResult::Stale,
-                    };
-                }
-            }
-            Poller::Uring(ring) => read::read_all(ring, &mut self.table, batch),
-        }
-        for op in batch.iter().filter(|op| op.result == ReadResult::End) {
-            if let Some(reader) = self.table.reader(op.stream) {
-                reader.ended = true;
-            }
-        }
+        // A forked copy would take the bytes away from the host.
+        self.guarded((), |inner| inner.read(batch));
     }
 
     fn write(&mut self, stdin: Token, bytes: &[u8]) -> Wrote {
-        match self.table.get(stdin).and_then(|row| row.stdin.as_ref()) {
-            Some(fd) if stdin.what() == What::Stdin && !self.mark.is_copy() => {
-                let wrote = write::write(fd.as_fd(), bytes, self.capabilities.nosignal_write);
-                if wrote == Wrote::Full {
-                    self.poller.owe(fd.as_fd());
-                    self.poller.settle();
-                }
-                wrote
-            }
-            _ => Wrote::Failed(Errno::from_raw(libc::EBADF)),
-        }
+        let refused = Wrote::Failed(Errno::from_raw(libc::EBADF));
+        self.guarded(refused, |inner| inner.write(stdin, bytes))
     }
 
     fn close(&mut self, what: Token) {
-        let is_copy = self.mark.is_copy();
-        let Some(row) = self.table.get_mut(what) else {
-            return;
-        };
-        let closed = match what.what() {
-            What::Output(stream) => match row.readers[stream.index()].take() {
-                Some(reader) if reader.ended && !is_copy => {
-                    self.put_aside(release::Aside::Watched(reader.fd));
-                    return;
-                }
-                reader => reader.map(|reader| {
-                    if reader.is_socket() && !is_copy {
-                        read::hang_up(reader.fd.as_fd());
-                    }
-                    reader.fd
-                }),
-            },
-            What::Stdin => row.stdin.take(),
-            What::Member(_) | What::Exit if is_copy => None,
-            What::Member(place) => {
-                let _ = row.unwatch_member(place, &mut self.poller);
-                None
-            }
-            What::Exit => {
-                row.unwatch_exit(&mut self.poller);
-                None
-            }
-            What::Spawn | What::Cgroup | What::Wake => None,
-        };
-        if is_copy {
-            return;
-        }
-        if let Some(fd) = &closed {
-            self.poller.remove(fd.as_fd());
-        }
-        self.poller.settle();
+        self.guarded((), |inner| inner.close(what));
     }
 
     fn collect(&mut self, generation: Token, keep: Keep) -> Collected {
-        if self.mark.is_copy() {
-            return Collected::NotYet;
-        }
-        let Some(row) = self.table.get_mut(generation) else {
-            return Collected::NotYet;
-        };
-        let collected = exit_status::collect(row, keep, &mut self.poller);
-        self.poller.settle();
-        if collected != Collected::NotYet {
-            // waitid(2) has shown this leader instead of the orphans that ended after it.
-            self.reap_zombies();
-        }
-        collected
+        self.guarded(Collected::NotYet, |inner| inner.collect(generation, keep))
     }
 
     fn signal(&mut self, generation: Token, signal: Signal) -> Signalled {
-        match self.table.get_mut(generation) {
-            Some(row) if !self.mark.is_copy() => {
-                signal::signal(row, signal, &self.capabilities, self.scanner.proc())
-            }
-            _ => Signalled::NoWay,
-        }
+        self.guarded(Signalled::NoWay, |inner| inner.signal(generation, signal))
     }
 
     fn signal_outside(&mut self, generation: Token, signal: Signal) -> Signalled {
-        match self.table.get_mut(generation) {
-            Some(row) if !self.mark.is_copy() => {
-                signal::signal_outside(row, signal, &self.capabilities, self.scanner.proc())
-            }
-            _ => Signalled::NoWay,
-        }
+        self.guarded(Signalled::NoWay, |inner| {
+            inner.signal_outside(generation, signal)
+        })
     }
 
     fn signal_leader(&mut self, generation: Token, signal: Signal) -> Signalled {
-        match self.table.get(generation) {
-            Some(row) if !self.mark.is_copy() => {
-                group::signal_leader(row, signal, &self.capabilities)
-            }
-            _ => Signalled::NoWay,
-        }
+        self.guarded(Signalled::NoWay, |inner| {
+            inner.signal_leader(generation, signal)
+        })
     }
 
     fn probe(&mut self, generation: Token) -> Probe {
-        match self.table.get(generation) {
-            Some(row) if !self.mark.is_copy() => signal::probe(row, &self.capabilities),
-            _ => Probe::Cannot,
-        }
+        self.guarded(Probe::Cannot, |inner| inner.probe(generation))
     }
 
     fn scan(&mut self, scan: &mut Scan) -> ScanStep {
-        if self.mark.is_copy() {
-            return ScanStep::Done {
-                members: false,
-                holders: false,
-            };
-        }
-        self.scanner.slice(scan, &mut self.table)
+        let refused = ScanStep::Done {
+            members: false,
+            holders: false,
+        };
+        self.guarded(refused, |inner| inner.scan(scan))
     }
 
     fn watch(&mut self, member: &Member, token: Token) -> Result<(), Errno> {
-        let (What::Member(place), Some(proc)) = (token.what(), self.scanner.proc()) else {
-            return Err(Errno::from_raw(libc::ENOSYS));
-        };
-        if self.mark.is_copy() || !self.capabilities.pidfd_open {
-            return Err(Errno::from_raw(libc::ENOSYS));
-        }
-        let row = self
-            .table
-            .get_mut(token)
-            .ok_or(Errno::from_raw(libc::ESRCH))?;
-        drop(row.unwatch_member(place, &mut self.poller));
-        let (fd, _) = open_verified(proc, member.who.pid, Some(member.start))?;
-        self.poller
-            .add(fd.as_fd(), Key::Token(token), Interest::Read)?;
-        self.poller.settle();
-        row.watched.push((place, fd));
-        Ok(())
+        let refused = Err(Errno::from_raw(libc::ENOSYS));
+        self.guarded(refused, |inner| inner.watch(member, token))
     }
 
     fn release(&mut self, generation: Token, how: Release) -> Released<OwnedFd> {
-        match self.table.take(generation) {
-            Some(row) => {
-                self.under_way.retain(|token| *token != generation);
-                let released = self.let_go(row, how);
-                if !self.mark.is_copy() {
-                    self.poller.settle();
-                }
-                released
-            }
-            None => Released::default(),
-        }
+        self.guarded(Released::default(), |inner| inner.release(generation, how))
     }
 
-    fn tidy(&mut self) {
-        self.close_aside();
+    fn close_deferred(&mut self) {
+        self.guarded((), Inner::close_deferred);
     }
 
     fn alarm(&mut self, at: Option<Ns>) {
-        let Some(alarm) = &self.alarm else { return };
-        if self.mark.is_copy() {
-            return;
-        }
-        alarm.set(at.map(|at| at.since(self.clock.now())), &mut self.poller);
+        self.guarded((), |inner| inner.set_alarm(at));
     }
 
     fn waker(&self) -> LinuxWaker {
-        self.waker.clone()
+        self.inner.waker.clone()
     }
 }
 

@@ -1,17 +1,19 @@
-//! A spawn, and how it goes. What can run out is taken before the child exists.
+//! Spawning a child, and learning whether it executed its program. Everything that can run out is
+//! allocated before the child exists.
 
+use super::clock;
 use super::containment::ContainmentState;
 use super::containment::cgroup::Cgroup;
+use super::inner::Inner;
 use super::poll::{Interest, Key};
 use super::process::leader::{ExitWatch, LeaderState};
 use super::process::pidfd;
 use super::process::pidfd::{ChildRef, SignalScope, WaitResult, wait_child};
 use super::spawn::{Launched, Spawner};
-use super::stdio::setup::Ends;
-use super::table::{Birth, Reader, Row, Table};
-use super::{Linux, clock};
+use super::stdio::setup::StdioSetup;
+use super::table::{Reader, Row, SpawnState, Table};
 use crate::command::plan::Plan;
-use crate::kernel::{Kernel as _, Notice, SpawnOutcome, Spawned};
+use crate::kernel::{Notice, SpawnOutcome, Spawned};
 use crate::types::{
     Errno, ExitSource, Keep, Ns, Release, Signal, Slot, SpawnError, Step, Stream, Token, What,
     limits,
@@ -20,46 +22,40 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a child that could not be watched is waited for, after it was killed.
-const REAP_WITHIN: Duration = Duration::from_millis(100);
+/// How long a child that was killed because it could not be watched is waited for.
+const REAP_TIMEOUT: Duration = Duration::from_millis(100);
 
-impl Linux {
+impl Inner {
     /// [`crate::kernel::Kernel::spawn`].
-    pub(crate) fn start(
+    pub(super) fn spawn_child(
         &mut self,
         plan: &Arc<Plan>,
         generation: Token,
     ) -> Result<Spawned<OwnedFd>, SpawnError> {
-        if self.mark.is_copy() {
-            let refused = SpawnError::new(Step::Clone, Errno::from_raw(libc::EPERM));
-            return Err(
-                refused.because("this process is a forked copy of the one that made the loop")
-            );
-        }
-        // What is of no use must not be what is missing.
-        self.tidy();
+        // Descriptors that are not needed any more must not be the ones that are missing.
+        self.close_deferred();
         if !self.table.reserve(generation) {
             return Err(SpawnError::new(
                 Step::Register,
                 Errno::from_raw(libc::ENOMEM),
             ));
         }
-        let mut ends = Ends::make(plan, &mut self.null)?;
+        let mut stdio = StdioSetup::make(plan, &mut self.dev_null)?;
         let host_peak = pidfd::own_peak();
         let mut containment = self.names.contain(&plan.contain, generation.sequence())?;
         let inside = containment
             .as_deref()
             .map(ContainmentState::inside)
             .unwrap_or_default();
-        let started = self
-            .register(&ends, inside.cgroup, generation)
-            .and_then(|()| self.spawner.launch(plan, ends.child, inside));
-        // The child has its own by now, or there is none.
-        ends.childs = [None, None, None];
-        let launched = match started {
+        let launched = self
+            .register(&stdio, inside.cgroup, generation)
+            .and_then(|()| self.spawner.launch(plan, stdio.targets, inside));
+        // The child has its own copies by now, or there is no child.
+        stdio.child_ends = [None, None, None];
+        let launched = match launched {
             Ok(launched) => launched,
             Err(e) => {
-                self.unregister(&ends, inside.cgroup);
+                self.unregister(&stdio, inside.cgroup);
                 if let Some(cgroup) = inside.cgroup {
                     cgroup.remove();
                 }
@@ -71,63 +67,63 @@ impl Linux {
             pidfd,
             pending,
             started_at,
-            way,
+            method,
         } = launched;
-        tracing::debug!(pid, ?way, "made a child");
         if let (Some(ContainmentState::Cookie(cookie)), Some(proc)) =
             (containment.as_deref_mut(), self.scanner.proc())
         {
             cookie.since = proc.stat(pid).map_or(0, |stat| stat.start);
         }
-        let readers = ends.readers.each_mut().map(Option::take);
+        let readers = stdio.readers.each_mut().map(Option::take);
         let row = Row {
             sequence: generation.sequence(),
             pid,
             session: pidfd::own_session(),
             pidfd,
-            birth: Birth::UnderWay(Box::new(pending)),
+            spawn: SpawnState::Pending(Box::new(pending)),
             leader: LeaderState::Running,
             watch: ExitWatch::Off,
             exit: None,
             host_peak,
             readers,
-            stdin: ends.feed.take(),
+            stdin: stdio.stdin.take(),
             watched: Vec::new(),
             known: Vec::new(),
             containment,
         };
         self.adopt(row, generation)?;
-        let [stdin, stdout, stderr] = ends.raw;
+        tracing::debug!(pid, ?method, "made a child");
+        let [stdin, stdout, stderr] = stdio.raw;
         Ok(Spawned {
             pid,
             stdin,
             stdout,
             stderr,
-            capacities: ends.capacities,
+            capacities: stdio.capacities,
             started_at,
         })
     }
 
-    /// Puts a child that exists into the table and its end into the poll set; or kills it, and
-    /// nothing of it is left.
+    /// Puts a child that exists into the table and watches for its end. If that fails, the child is
+    /// killed and nothing of it is left.
     fn adopt(&mut self, mut row: Row, generation: Token) -> Result<(), SpawnError> {
         if let Err(e) = self.watch_exit(&mut row, generation) {
             self.undo(row);
             return Err(SpawnError::new(Step::Register, e));
         }
-        let asked = row.watch == ExitWatch::Sigchld;
+        let is_by_pid = row.watch == ExitWatch::Sigchld;
         if let Some(older) = self.table.put(generation, row) {
-            // Its owner has taken the slot back without a release; it can reach nobody any more.
+            // The slot was taken back without a release; no token can reach the older row any
+            // more.
             self.let_go(older, Release::Close);
         }
-        self.under_way.push(generation.with(What::Spawn));
-        (self.look, self.pause) = (
-            self.clock.now().after(limits::SPAWN_LOOK[0].into()),
-            limits::SPAWN_LOOK[0].into(),
-        );
-        if asked {
-            // Its signal may have come and gone before it was in the table.
-            self.ask(generation.slot().0 as usize);
+        let spawns = &mut self.pending_spawns;
+        spawns.list.push(generation.with(What::Spawn));
+        spawns.interval = limits::SPAWN_LOOK[0].into();
+        spawns.next_check = self.clock.now().after(spawns.interval);
+        if is_by_pid {
+            // Its SIGCHLD may have arrived before it was in the table.
+            self.check_exit_by_pid(generation.slot().0 as usize);
         }
         Ok(())
     }
@@ -136,7 +132,7 @@ impl Linux {
         if row.pidfd.is_none() && self.capabilities.pidfd_open {
             match pidfd::open(row.pid) {
                 Ok(pidfd) => row.pidfd = Some(pidfd),
-                // To run out of something is not to lack the call.
+                // Running out of something does not mean that the call is missing.
                 Err(e) if matches!(e.raw(), libc::EMFILE | libc::ENFILE | libc::ENOMEM) => {
                     return Err(e);
                 }
@@ -163,9 +159,9 @@ impl Linux {
         Ok(())
     }
 
-    /// A child that exists and cannot be watched: killed through its descriptor (or its number,
-    /// which nobody has reaped), and reaped.
-    pub(crate) fn undo(&mut self, mut row: Row) {
+    /// Kills and reaps a child that exists and cannot be watched. It is killed through its pidfd,
+    /// or by its number, which is still its own because nobody has reaped it.
+    pub(super) fn undo(&mut self, mut row: Row) {
         let killed = match &row.pidfd {
             Some(pidfd) if self.capabilities.pidfd_signal => {
                 pidfd::send(pidfd.as_fd(), Some(Signal::KILL), SignalScope::Process)
@@ -173,8 +169,8 @@ impl Linux {
             _ => pidfd::kill(row.pid, SignalScope::Process, Signal::KILL),
         };
         row.unwatch_all(&mut self.poller);
-        if let Birth::UnderWay(mut pending) = row.birth {
-            pending.wait(Some(REAP_WITHIN));
+        if let SpawnState::Pending(mut pending) = row.spawn {
+            pending.wait(Some(REAP_TIMEOUT));
             self.spawner.recycle(*pending);
         }
         let containment = row.containment.take();
@@ -182,11 +178,11 @@ impl Linux {
             pid: row.pid,
             pidfd: row.pidfd.as_ref().map(AsFd::as_fd),
         };
-        let end = clock::instant() + REAP_WITHIN;
+        let end = clock::instant() + REAP_TIMEOUT;
         while killed.is_ok() && wait_child(child, Keep::No) == WaitResult::Running {
             if clock::instant() > end {
-                // In a frozen cgroup, say. It has no descriptor of ours, and is reaped when it
-                // ends.
+                // It may be in a frozen cgroup. It holds no descriptor of the host, and is reaped
+                // when it ends.
                 self.lingering
                     .add_child(row.pid, row.pidfd, &mut self.poller);
                 return;
@@ -198,28 +194,29 @@ impl Linux {
         }
     }
 
-    /// Watches our ends before there is anybody at the other ends. On an error nothing is watched.
+    /// Watches the host's ends of the pipes before a child has the other ends. After an error
+    /// nothing is watched.
     fn register(
         &mut self,
-        ends: &Ends,
+        stdio: &StdioSetup,
         cgroup: Option<&Cgroup>,
         generation: Token,
     ) -> Result<(), SpawnError> {
-        let registered = self.register_each(ends, cgroup, generation);
+        let registered = self.register_each(stdio, cgroup, generation);
         if registered.is_err() {
-            self.unregister(ends, cgroup);
+            self.unregister(stdio, cgroup);
         }
         registered.map_err(|e| SpawnError::new(Step::Register, e))
     }
 
     fn register_each(
         &mut self,
-        ends: &Ends,
+        stdio: &StdioSetup,
         cgroup: Option<&Cgroup>,
         generation: Token,
     ) -> Result<(), Errno> {
         if let Some(cgroup) = cgroup {
-            // Read once, so that only what changes from now on is told.
+            // Reading the file clears the event, so that only later changes are reported.
             let _ = cgroup.is_populated();
             self.poller.add(
                 cgroup.events(),
@@ -227,7 +224,7 @@ impl Linux {
                 Interest::Urgent,
             )?;
         }
-        for (stream, reader) in Stream::ALL.iter().zip(&ends.readers) {
+        for (stream, reader) in Stream::ALL.iter().zip(&stdio.readers) {
             if let Some(Reader { fd, .. }) = reader {
                 self.poller.add(
                     fd.as_fd(),
@@ -236,7 +233,7 @@ impl Linux {
                 )?;
             }
         }
-        match &ends.feed {
+        match &stdio.stdin {
             Some(fd) => self.poller.add(
                 fd.as_fd(),
                 Key::Token(generation.with(What::Stdin)),
@@ -246,41 +243,42 @@ impl Linux {
         }
     }
 
-    fn unregister(&mut self, ends: &Ends, cgroup: Option<&Cgroup>) {
+    fn unregister(&mut self, stdio: &StdioSetup, cgroup: Option<&Cgroup>) {
         if let Some(cgroup) = cgroup {
             self.poller.remove(cgroup.events());
         }
-        for fd in ends
+        for fd in stdio
             .readers
             .iter()
             .flatten()
             .map(|reader| &reader.fd)
-            .chain(&ends.feed)
+            .chain(&stdio.stdin)
         {
             self.poller.remove(fd.as_fd());
         }
-        self.poller.settle();
     }
 
-    /// [`crate::kernel::Kernel::outcome`]. Once it was told here, no notice follows.
-    pub(crate) fn birth(&mut self, generation: Token) -> SpawnOutcome {
-        if !is_born(&mut self.table, &mut self.spawner, generation) {
+    /// [`crate::kernel::Kernel::outcome`]. An outcome that was reported here is not announced by a
+    /// notice any more.
+    pub(super) fn spawn_outcome(&mut self, generation: Token) -> SpawnOutcome {
+        if !check_outcome(&mut self.table, &mut self.spawner, generation) {
             return SpawnOutcome::NotYet;
         }
-        self.under_way
+        self.pending_spawns
+            .list
             .retain(|token| *token != generation.with(What::Spawn));
-        match self.table.get(generation).map(|row| &row.birth) {
-            Some(Birth::Started) => SpawnOutcome::Started,
-            Some(Birth::Failed(error)) => SpawnOutcome::Failed(error.clone()),
-            Some(Birth::UnderWay(_)) | None => SpawnOutcome::NotYet,
+        match self.table.get(generation).map(|row| &row.spawn) {
+            Some(SpawnState::Started) => SpawnOutcome::Started,
+            Some(SpawnState::Failed(error)) => SpawnOutcome::Failed(error.clone()),
+            Some(SpawnState::Pending(_)) | None => SpawnOutcome::NotYet,
         }
     }
 
-    /// Sleeps until the outcome is known, at most until then.
-    pub(crate) fn wait_for_birth(&mut self, generation: Token, until: Option<Ns>) {
+    /// Sleeps until the outcome is known, or until the given time.
+    pub(super) fn wait_for_outcome(&mut self, generation: Token, until: Option<Ns>) {
         let left = until.map(|at| at.since(self.clock.now()).to_duration());
         if let Some(Row {
-            birth: Birth::UnderWay(pending),
+            spawn: SpawnState::Pending(pending),
             ..
         }) = self.table.get_mut(generation)
         {
@@ -288,8 +286,9 @@ impl Linux {
         }
     }
 
-    /// Asks the child in this place by number, if that is how its end is learnt.
-    pub(crate) fn ask(&mut self, place: usize) -> bool {
+    /// Asks by pid whether the leader in this place of the table has ended, if that is how its end
+    /// is learnt. False if it is not.
+    pub(super) fn check_exit_by_pid(&mut self, place: usize) -> bool {
         let Some(row) = self
             .table
             .at(place)
@@ -301,27 +300,27 @@ impl Linux {
             row.watch = ExitWatch::SigchldNotified;
             let slot = Slot(u32::try_from(place).unwrap_or(u32::MAX));
             let token = Token::new(slot, row.sequence, What::Exit);
-            self.owed.push_back(Notice::Exit(token));
+            self.queued.push_back(Notice::Exit(token));
         }
         true
     }
 }
 
-/// Whether its outcome is known: a memory load while it is not. The child's stack then goes to the
-/// next one.
-pub(crate) fn is_born(table: &mut Table, spawner: &mut Spawner, generation: Token) -> bool {
+/// Whether the outcome of a spawn is known; one memory load while it is not. When it becomes known,
+/// the child's stack is free for the next child.
+pub(super) fn check_outcome(table: &mut Table, spawner: &mut Spawner, generation: Token) -> bool {
     let Some(row) = table.get_mut(generation) else {
         return false;
     };
-    let Birth::UnderWay(pending) = &mut row.birth else {
+    let SpawnState::Pending(pending) = &mut row.spawn else {
         return true;
     };
-    let birth = match pending.outcome() {
+    let state = match pending.outcome() {
         SpawnOutcome::NotYet => return false,
-        SpawnOutcome::Started => Birth::Started,
-        SpawnOutcome::Failed(error) => Birth::Failed(error),
+        SpawnOutcome::Started => SpawnState::Started,
+        SpawnOutcome::Failed(error) => SpawnState::Failed(error),
     };
-    if let Birth::UnderWay(pending) = std::mem::replace(&mut row.birth, birth) {
+    if let SpawnState::Pending(pending) = std::mem::replace(&mut row.spawn, state) {
         spawner.recycle(*pending);
     }
     true

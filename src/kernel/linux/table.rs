@@ -1,5 +1,5 @@
-//! The table: slot -> what the kernel object has of a generation. The sequence in a token decides
-//! whether it is still meant.
+//! The table of generations: what the kernel object has of each, by slot. A token whose sequence
+//! differs from the row's is stale.
 
 use super::containment::ContainmentState;
 use super::containment::cgroup::Cgroup;
@@ -8,37 +8,37 @@ use super::process::identity::ProcessIdentity;
 use super::process::leader::{ExitWatch, LeaderState};
 use super::process::pidfd::ChildRef;
 use super::procfs::Inode;
-use super::spawn::Pending;
+use super::spawn::PendingSpawn;
 use crate::types::{ExitInfo, SpawnError, Token, What};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// How the spawn goes.
+/// Whether the child has executed its program.
 #[derive(Debug)]
-pub(crate) enum Birth {
-    /// Not known yet; the child may still be using memory of ours.
-    UnderWay(Box<Pending>),
-    /// exec has succeeded.
+pub(crate) enum SpawnState {
+    /// Not known yet. The child may still be using memory of the host.
+    Pending(Box<PendingSpawn>),
+    /// exec has succeeded, or the child was killed before it.
     Started,
     /// A step failed.
     Failed(SpawnError),
 }
 
-/// Our end of an output pipe.
+/// The host's end of an output pipe.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    /// Non-blocking.
+    /// Its file is non-blocking.
     pub fd: OwnedFd,
-    /// The poll set has said that nobody can write any more.
+    /// The poll set has reported that no write end is open.
     pub hung_up: bool,
-    /// It was read to its end: nobody is left who could tell whether our end is still open.
+    /// It was read to end of file, so nobody can tell whether it is still open.
     pub ended: bool,
-    /// Of a socket, the inode of the other end; 0 for a pipe, whose ends have one inode. (The
-    /// kernel's numbers for both have 32 bits.)
+    /// For a socket, the inode of the other end; 0 for a pipe, both ends of which have the same
+    /// inode. (Inode numbers of both kinds have 32 bits.)
     pub peer: u32,
 }
 
 impl Reader {
-    /// It is a socket.
+    /// True for a socket, false for a pipe.
     pub(crate) fn is_socket(&self) -> bool {
         self.peer != 0
     }
@@ -57,29 +57,29 @@ impl Reader {
 /// What the kernel object has of one generation.
 #[derive(Debug)]
 pub(crate) struct Row {
-    /// Tells it from the slot's other users.
+    /// Tells this generation from others that use the same slot.
     pub sequence: u32,
-    /// The leader's number, and its group's.
+    /// The leader's pid, which is also the number of its group.
     pub pid: u32,
-    /// The session that it was born into.
+    /// The session in which it was started.
     pub session: u32,
-    /// Kept open until the release: it reaches the group after the leader was reaped.
+    /// Open until the release, because it reaches the group after the leader was reaped.
     pub pidfd: Option<OwnedFd>,
-    /// How the spawn goes.
-    pub birth: Birth,
+    /// Whether the child has executed its program.
+    pub spawn: SpawnState,
     /// How far the leader's life is known to have come.
     pub leader: LeaderState,
     /// How the leader's exit is noticed.
     pub watch: ExitWatch,
     /// How the leader ended, if that is known.
     pub exit: Option<ExitInfo>,
-    /// The host's own peak memory in KiB at the spawn.
+    /// The host's own peak memory at the spawn, in KiB.
     pub host_peak: u64,
-    /// By [`crate::types::Stream::index`].
+    /// The output pipes, by [`crate::types::Stream::index`].
     pub readers: [Option<Reader>; 2],
-    /// Our end of a fed stdin.
+    /// The write end of a stdin that the loop feeds.
     pub stdin: Option<OwnedFd>,
-    /// Members in the poll set, by place.
+    /// Pidfds of members in the poll set, with the place that their token names.
     pub watched: Vec<(u8, OwnedFd)>,
     /// Members that the last complete scan has found. They are signalled one by one where the
     /// group flag is missing, or where they can be outside the group.
@@ -97,7 +97,7 @@ impl Row {
         }
     }
 
-    /// Takes the leader out of the poll set; its descriptor stays.
+    /// Takes the leader out of the poll set. Its pidfd stays open.
     pub(crate) fn unwatch_exit(&mut self, poller: &mut Poller) {
         if let (ExitWatch::Pidfd, Some(pidfd)) = (self.watch, &self.pidfd) {
             poller.remove(pidfd.as_fd());
@@ -105,7 +105,7 @@ impl Row {
         self.watch = ExitWatch::Off;
     }
 
-    /// Gives up the place of a watched member. `None` if it was empty.
+    /// Ends the watch of a member and returns its pidfd; `None` if there is none in that place.
     pub(crate) fn unwatch_member(&mut self, place: u8, poller: &mut Poller) -> Option<OwnedFd> {
         let at = self.watched.iter().position(|(p, _)| *p == place)?;
         let (_, fd) = self.watched.swap_remove(at);
@@ -113,15 +113,14 @@ impl Row {
         Some(fd)
     }
 
-    /// The cgroup, if it has one.
+    /// The generation's cgroup, if it has one.
     pub(crate) fn cgroup(&self) -> Option<&Cgroup> {
         self.containment
             .as_deref()
             .and_then(ContainmentState::cgroup)
     }
 
-    /// Takes everything of it out of the poll set. What is closed afterwards is closed for good,
-    /// whoever has a copy.
+    /// Takes every descriptor of the row out of the poll set.
     pub(crate) fn unwatch_all(&mut self, poller: &mut Poller) {
         self.unwatch_exit(poller);
         for (_, fd) in self.watched.drain(..) {
@@ -139,29 +138,28 @@ impl Row {
         {
             poller.remove(fd.as_fd());
         }
-        poller.settle();
     }
 }
 
-/// All rows.
+/// The rows, by slot.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     rows: Vec<Option<Row>>,
 }
 
 impl Table {
-    /// How many places there are, used or not.
+    /// The number of places, used or not.
     pub(crate) fn places(&self) -> usize {
         self.rows.len()
     }
 
-    /// The row in a place, whoever's it is.
+    /// The row in a place, whatever its sequence.
     pub(crate) fn at(&mut self, place: usize) -> Option<&mut Row> {
         self.rows.get_mut(place)?.as_mut()
     }
 
-    /// Makes sure that [`Table::put`] for this token cannot fail for want of memory. `false` if it
-    /// can.
+    /// Allocates the place for this token, so that [`Table::put`] cannot fail. False if there is no
+    /// memory.
     pub(crate) fn reserve(&mut self, token: Token) -> bool {
         let place = token.slot().0 as usize;
         if place < self.rows.len() {
@@ -174,7 +172,7 @@ impl Table {
         true
     }
 
-    /// Puts a row in. An older row in the same place is returned.
+    /// Inserts a row, and returns an older row from the same place.
     pub(crate) fn put(&mut self, token: Token, row: Row) -> Option<Row> {
         if !self.reserve(token) {
             return Some(row);
@@ -184,7 +182,7 @@ impl Table {
             .and_then(|place| place.replace(row))
     }
 
-    /// The row that a token means, unless it is stale.
+    /// The row of a token; `None` if the token is stale.
     pub(crate) fn get(&self, token: Token) -> Option<&Row> {
         self.rows
             .get(token.slot().0 as usize)?
@@ -192,7 +190,7 @@ impl Table {
             .filter(|row| row.sequence == token.sequence())
     }
 
-    /// The same, to be changed.
+    /// As [`Table::get`], mutable.
     pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut Row> {
         self.rows
             .get_mut(token.slot().0 as usize)?
@@ -200,7 +198,7 @@ impl Table {
             .filter(|row| row.sequence == token.sequence())
     }
 
-    /// Our end of the output pipe that a token means, unless it is stale or closed.
+    /// The output pipe of a token; `None` if the token is stale or the pipe is closed.
     pub(crate) fn reader_at(&self, token: Token) -> Option<&Reader> {
         let What::Output(stream) = token.what() else {
             return None;
@@ -208,7 +206,7 @@ impl Table {
         self.get(token)?.readers.get(stream.index())?.as_ref()
     }
 
-    /// The same, to be changed.
+    /// As [`Table::reader_at`], mutable.
     pub(crate) fn reader(&mut self, token: Token) -> Option<&mut Reader> {
         let What::Output(stream) = token.what() else {
             return None;
@@ -219,18 +217,18 @@ impl Table {
             .as_mut()
     }
 
-    /// Takes the row out, unless the token is stale.
+    /// Removes the row of a token; `None` if the token is stale.
     pub(crate) fn take(&mut self, token: Token) -> Option<Row> {
         self.rows
             .get_mut(token.slot().0 as usize)?
             .take_if(|row| row.sequence == token.sequence())
     }
 
-    /// All rows there are.
+    /// All rows, in the order of their slots.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter().flatten()
     }
 }
 
-/// An idle child is to cost at most half a KiB in all, of which this is one part.
+// An idle child costs at most half a KiB of memory in all; the row is one part of that.
 const _: () = assert!(size_of::<Option<Row>>() <= 200);

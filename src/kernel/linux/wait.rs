@@ -1,64 +1,56 @@
-//! Waiting, and the order of what is told: outcomes before exits before bytes.
+//! Waiting, and the order of the notices: outcomes before exits before bytes.
 
+use super::inner::Inner;
 use super::poll::{Key, Poller, Ready};
 use super::process::leader::ExitWatch;
 use super::process::pidfd;
 use super::process::sigchld::Sigchld;
-use super::spawn_child::is_born;
-use super::table::{Birth, Row};
-use super::{Linux, Orphans};
-use crate::kernel::{Kernel, Notice, Notices, Until, WaitError};
+use super::spawn_child::check_outcome;
+use super::table::{Row, SpawnState};
+use crate::kernel::{Notice, Notices, Orphans, Until, WaitError};
 use crate::types::{Ns, Token, What, limits};
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
-/// How long an exit or a byte may wait for its outcome. The kernel zeroes the tid word before it
-/// tells of the end, so the outcome is there; this bounds the damage of one that does not keep to
-/// that.
-const OUTCOME_WITHIN: Ns = Ns::from_millis(10);
+/// How long an exit or a byte is held back for the outcome of its spawn. The kernel zeroes the tid
+/// word before it reports the end of a process, so the outcome is there already; the limit bounds
+/// the damage on a kernel that does not keep that order.
+const OUTCOME_TIMEOUT: Duration = Duration::from_millis(10);
 
-impl Linux {
-    /// [`crate::kernel::Kernel::wait`].
-    pub(crate) fn wait_for_notices(
-        &mut self,
-        until: Until,
-        out: &mut Notices,
-    ) -> Result<(), WaitError> {
-        out.clear();
-        if self.mark.is_copy() {
-            return Err(WaitError::Forked);
-        }
-        self.tidy();
+impl Inner {
+    /// [`crate::kernel::Kernel::wait`]. `out` is empty when this is called.
+    pub(super) fn wait(&mut self, until: Until, out: &mut Notices) -> Result<(), WaitError> {
+        self.close_deferred();
         let end = match until {
             Until::Peek => Some(Ns::ZERO),
             Until::At(at) => Some(at),
             Until::Forever => None,
             Until::Outcome(token, until) => {
-                self.wait_for_birth(token, until);
+                self.wait_for_outcome(token, until);
                 return Ok(());
             }
         };
-        self.give_owed(out);
-        self.look_at_births(out);
+        self.deliver_queued(out);
+        self.check_pending_spawns(out);
         loop {
             let timeout = self.timeout(end, out);
-            // A signal is `Ok` with what there was before it.
-            let whole = self
+            let is_complete = self
                 .poller
                 .wait(timeout, &mut self.ready)
                 .map_err(WaitError::Failed)?;
             if self.take_ready(out) {
                 self.reap_zombies();
             }
-            self.look_at_births(out);
-            self.ask_children();
-            self.give_owed(out);
-            if !whole || !out.is_empty() || self.is_asking() || self.is_past(end) {
+            self.check_pending_spawns(out);
+            self.sweep_children();
+            self.deliver_queued(out);
+            // A wait that a signal interrupted ends with what there was before the signal.
+            if !is_complete || !out.is_empty() || self.is_sweeping() || self.is_past(end) {
                 break;
             }
         }
-        out.more |= !self.owed.is_empty() || self.poller.was_full() || self.is_asking();
-        self.poller.settle();
+        out.more |= !self.queued.is_empty() || self.poller.was_full() || self.is_sweeping();
         out.sort();
         Ok(())
     }
@@ -67,98 +59,92 @@ impl Linux {
         end.is_some_and(|end| end == Ns::ZERO || self.clock.now() >= end)
     }
 
-    /// When this object wants to be looked at, whatever happens: spawns whose success nothing
-    /// announces, and children that nothing may announce (the SIGCHLD way).
-    pub(crate) fn own_deadline(&self) -> Option<Ns> {
-        let look = (!self.under_way.is_empty()).then_some(self.look);
-        let ask = self
+    /// When a wait must end at the latest for the kernel object's own sake: a successful exec makes
+    /// no event, and neither does a child whose SIGCHLD the host has caught.
+    pub(super) fn internal_deadline(&self) -> Option<Ns> {
+        let spawns = &self.pending_spawns;
+        let spawn_check = (!spawns.list.is_empty()).then_some(spawns.next_check);
+        let sweep = self
             .sigchld
             .as_ref()
             .map(Sigchld::due)
-            .filter(|_| self.has_asked());
-        match (look, ask) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+            .filter(|_| self.has_leaders_by_pid());
+        earlier(spawn_check, sweep)
     }
 
-    /// Somebody's end is learnt by asking.
-    fn has_asked(&self) -> bool {
+    fn has_leaders_by_pid(&self) -> bool {
         self.table.iter().any(|row| row.watch == ExitWatch::Sigchld)
             || self.lingering.needs_polling()
     }
 
-    /// A round of questions is under way, and goes on in the next wait.
-    fn is_asking(&self) -> bool {
+    /// A sweep over the children is under way, and goes on in the next wait.
+    fn is_sweeping(&self) -> bool {
         self.sigchld.as_ref().is_some_and(Sigchld::is_busy)
     }
 
     fn timeout(&self, end: Option<Ns>, out: &Notices) -> Option<Ns> {
-        let is_busy = !out.is_empty() || !self.owed.is_empty() || self.is_asking();
+        let is_busy = !out.is_empty() || !self.queued.is_empty() || self.is_sweeping();
         if is_busy || end == Some(Ns::ZERO) {
             return Some(Ns::ZERO);
         }
-        let end = match (end, self.own_deadline()) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
+        let end = earlier(end, self.internal_deadline());
         end.map(|end| end.since(self.clock.now()))
     }
 
-    /// Notices that did not fit before, and those that nothing in the poll set made.
-    fn give_owed(&mut self, out: &mut Notices) {
+    fn deliver_queued(&mut self, out: &mut Notices) {
         while !out.is_full()
-            && let Some(notice) = self.owed.pop_front()
+            && let Some(notice) = self.queued.pop_front()
         {
             out.push(notice);
         }
     }
 
-    /// Looks at the spawns under way: a memory load each. Their number is that of the children that
-    /// have not called exec yet.
-    fn look_at_births(&mut self, out: &mut Notices) {
-        if self.under_way.is_empty() {
+    /// Checks the spawns under way. Each costs a memory load, and there are only as many as there
+    /// are children that have not called exec yet.
+    fn check_pending_spawns(&mut self, out: &mut Notices) {
+        if self.pending_spawns.list.is_empty() {
             return;
         }
-        let Linux {
-            under_way,
+        let Inner {
+            pending_spawns,
             table,
             spawner,
-            owed,
+            queued,
             ..
         } = self;
-        under_way.retain(|token| {
+        pending_spawns.list.retain(|token| {
             if table.get(*token).is_none() {
                 return false;
             }
-            let is_known = is_born(table, spawner, *token);
+            let is_known = check_outcome(table, spawner, *token);
             if is_known {
-                give(out, owed, Notice::Outcome(*token));
+                push_or_queue(out, queued, Notice::Outcome(*token));
             }
             !is_known
         });
-        if !self.under_way.is_empty() {
+        if !pending_spawns.list.is_empty() {
             let now = self.clock.now();
-            if now >= self.look {
-                self.pause = Ns(self.pause.0.saturating_mul(2)).min(limits::SPAWN_LOOK[1].into());
-                self.look = now.after(self.pause);
+            if now >= pending_spawns.next_check {
+                let longer = Ns(pending_spawns.interval.0.saturating_mul(2));
+                pending_spawns.interval = longer.min(limits::SPAWN_LOOK[1].into());
+                pending_spawns.next_check = now.after(pending_spawns.interval);
             }
         }
     }
 
-    /// Turns what the poll set has found into notices; says whether SIGCHLD has come.
+    /// Turns what the poll set has reported into notices. True if SIGCHLD has arrived.
     fn take_ready(&mut self, out: &mut Notices) -> bool {
         let mut has_sigchld = false;
-        let Linux {
+        let Inner {
             poller,
             ready,
             waker,
             table,
             spawner,
-            under_way,
+            pending_spawns,
             sigchld,
             lingering,
-            owed,
+            queued,
             orphans,
             ..
         } = self;
@@ -175,20 +161,22 @@ impl Linux {
                     has_sigchld = true;
                     if let Some(sigchld) = sigchld {
                         sigchld.on_signal(places);
-                        poller.owe(sigchld.fd());
+                        poller.rearm(sigchld.fd());
                         lingering.poll_children(poller);
                     }
                     continue;
                 }
-                // It has done what it is for: the descriptor was readable.
+                // Its only purpose is to make the descriptor readable.
                 Key::Alarm => continue,
             };
             if token.what() == What::Wake {
-                waker.heard(poller);
-                give(out, owed, Notice::Woken);
+                if let Some(fd) = waker.acknowledge() {
+                    poller.rearm(fd);
+                }
+                push_or_queue(out, queued, Notice::Woken);
                 continue;
             }
-            // Stale: the slot is somebody else's by now.
+            // A stale token: another generation has the slot by now.
             let Some(row) = table.get_mut(token) else {
                 continue;
             };
@@ -197,21 +185,24 @@ impl Linux {
             };
             if matches!(notice, Notice::Exit(_) | Notice::Readable(_)) {
                 let spawn = token.with(What::Spawn);
-                if let Some(at) = under_way.iter().position(|t| *t == spawn) {
-                    wait_for_outcome(row);
-                    if is_born(table, spawner, spawn) {
-                        under_way.swap_remove(at);
-                        give(out, owed, Notice::Outcome(spawn));
+                if let Some(at) = pending_spawns.list.iter().position(|t| *t == spawn) {
+                    if let SpawnState::Pending(pending) = &mut row.spawn {
+                        pending.wait(Some(OUTCOME_TIMEOUT));
+                    }
+                    if check_outcome(table, spawner, spawn) {
+                        pending_spawns.list.swap_remove(at);
+                        push_or_queue(out, queued, Notice::Outcome(spawn));
                     }
                 }
             }
-            give(out, owed, notice);
+            push_or_queue(out, queued, notice);
         }
         has_sigchld
     }
 
-    /// The SIGCHLD way: asks the next children of a round, at most [`limits::SWEEP_CHILDREN`].
-    fn ask_children(&mut self) {
+    /// With SIGCHLD as the exit source: asks the next children of a sweep, at most
+    /// [`limits::SWEEP_CHILDREN`].
+    fn sweep_children(&mut self) {
         let places = self.table.places();
         let Some(sigchld) = &mut self.sigchld else {
             return;
@@ -223,13 +214,19 @@ impl Linux {
         while asked < limits::SWEEP_CHILDREN
             && let Some(place) = self.sigchld.as_mut().and_then(|s| s.next_place(places))
         {
-            asked += usize::from(self.ask(place));
+            asked += usize::from(self.check_exit_by_pid(place));
         }
     }
 }
 
-/// What the readiness of something of a generation means. Nothing, if that has been closed
-/// meanwhile.
+fn earlier(a: Option<Ns>, b: Option<Ns>) -> Option<Ns> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// The notice for the readiness of something of a generation; `None` if it has been closed since.
 fn notice_of(
     row: &mut Row,
     token: Token,
@@ -245,7 +242,8 @@ fn notice_of(
         }
         What::Exit => Some(Notice::Exit(token)),
         What::Stdin => Some(Notice::Writable(token)),
-        // A pidfd is ready twice, at the end and at the reaping: once is enough.
+        // A pidfd becomes ready twice, at the end and when the process is reaped. The first time is
+        // enough.
         What::Member(place) => {
             let member = row.unwatch_member(place, poller)?;
             if orphans != Orphans::Leave {
@@ -255,9 +253,9 @@ fn notice_of(
         }
         What::Cgroup => {
             if let Some(cgroup) = row.cgroup() {
-                // Read, so that only the next change is told.
+                // Reading the file clears the event, so that only the next change is reported.
                 let _ = cgroup.is_populated();
-                poller.owe(cgroup.events());
+                poller.rearm(cgroup.events());
             }
             Some(Notice::CgroupChanged(token))
         }
@@ -265,15 +263,9 @@ fn notice_of(
     }
 }
 
-fn wait_for_outcome(row: &mut Row) {
-    if let Birth::UnderWay(pending) = &mut row.birth {
-        pending.wait(Some(OUTCOME_WITHIN.to_duration()));
-    }
-}
-
-/// One that does not fit is given by the next wait.
-fn give(out: &mut Notices, owed: &mut VecDeque<Notice>, notice: Notice) {
-    if !owed.is_empty() || !out.push(notice) {
-        owed.push_back(notice);
+/// Queues the notice for the next wait if it does not fit.
+fn push_or_queue(out: &mut Notices, queued: &mut VecDeque<Notice>, notice: Notice) {
+    if !queued.is_empty() || !out.push(notice) {
+        queued.push_back(notice);
     }
 }

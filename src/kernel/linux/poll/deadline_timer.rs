@@ -1,5 +1,5 @@
-//! The timer of [`crate::kernel::Kernel::alarm`]: a timerfd in the poll set, for hosts that watch
-//! the descriptor alone.
+//! The timer of [`crate::kernel::Kernel::alarm`]: a timerfd(2) in the poll set, for hosts that watch
+//! only the descriptor.
 
 use super::{Interest, Key, Poller};
 use crate::types::{Errno, Ns};
@@ -9,25 +9,24 @@ use rustix::time::{
 };
 use std::os::fd::{AsFd, OwnedFd};
 
-/// A timer that is watched, and not set.
+/// A timer in the poll set.
 #[derive(Debug)]
 pub(crate) struct Alarm(OwnedFd);
 
 impl Alarm {
-    /// A new one. What may run out: descriptors, memory.
+    /// A new timer, not set. Fails for want of descriptors or memory.
     pub(crate) fn new(poller: &mut Poller) -> Result<Alarm, Errno> {
         let timer = timerfd_create(
             TimerfdClockId::Monotonic,
             TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
         )?;
         poller.add(timer.as_fd(), Key::Alarm, Interest::Read)?;
-        poller.settle();
         Ok(Alarm(timer))
     }
 
-    /// Makes the descriptor readable so long from now, or not at all.
+    /// Makes the descriptor readable after `left`, or not at all.
     pub(crate) fn set(&self, left: Option<Ns>, poller: &mut Poller) {
-        // Zero would disarm it.
+        // Zero would disarm the timer.
         let value = left
             .map_or(Ns::ZERO, |left| Ns(left.0.max(1)))
             .to_duration();
@@ -42,8 +41,7 @@ impl Alarm {
         let set = timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &once);
         debug_assert!(set.is_ok(), "{set:?}");
         if left.is_some() {
-            poller.owe(self.0.as_fd());
-            poller.settle();
+            poller.rearm(self.0.as_fd());
         }
     }
 }

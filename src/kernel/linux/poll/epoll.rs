@@ -1,9 +1,9 @@
-//! The poll set: one edge-triggered epoll, through mio.
+//! The poll set on one edge-triggered epoll, through mio.
 //!
-//! Edge-triggered: a readiness is told once. "Data and hang-up" come as one edge and are never
-//! repeated, so a stream whose hang-up was told is read to its end.
+//! Each change is reported once. Data and a hang-up come as a single edge that is never repeated, so
+//! a stream whose hang-up was reported must be read until its end.
 
-use super::{Interest, Key, Ready};
+use super::event::{Interest, Key, Ready};
 use crate::types::{Errno, Ns, Token};
 use mio::unix::SourceFd;
 use mio::{Events, Poll};
@@ -11,31 +11,30 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
-/// One epoll. Its descriptor never changes.
+/// One epoll instance.
 #[derive(Debug)]
 pub(crate) struct Epoll {
     poll: Poll,
     events: Events,
-    room: usize,
+    capacity: usize,
 }
 
 impl Epoll {
-    /// An empty set that takes at most `room` readinesses in one wait.
-    pub(crate) fn new(room: usize) -> io::Result<Epoll> {
+    /// An empty set. One wait reports at most `capacity` events.
+    pub(super) fn new(capacity: usize) -> io::Result<Epoll> {
         Ok(Epoll {
             poll: Poll::new()?,
-            events: Events::with_capacity(room),
-            room,
+            events: Events::with_capacity(capacity),
+            capacity,
         })
     }
 
-    /// A waker for it.
-    pub(crate) fn waker(&self, token: Token) -> io::Result<mio::Waker> {
+    pub(super) fn waker(&self, token: Token) -> io::Result<mio::Waker> {
         mio::Waker::new(self.poll.registry(), word(Key::Token(token)))
     }
 
     /// Watches a descriptor from now on.
-    pub(crate) fn add(
+    pub(super) fn add(
         &self,
         fd: BorrowedFd<'_>,
         key: Key,
@@ -52,8 +51,8 @@ impl Epoll {
             .map_err(|e| Errno::from(&e))
     }
 
-    /// The same descriptor under another key; what is ready is told again.
-    pub(crate) fn again_reader(&self, fd: BorrowedFd<'_>, key: Key) -> Result<(), Errno> {
+    /// Watches a descriptor under another key. Its present state is reported again.
+    pub(super) fn reregister(&self, fd: BorrowedFd<'_>, key: Key) -> Result<(), Errno> {
         self.poll
             .registry()
             .reregister(
@@ -64,21 +63,17 @@ impl Epoll {
             .map_err(|e| Errno::from(&e))
     }
 
-    /// Watches it no more. Must come before every close: a child that has not called exec yet holds
-    /// a copy of the descriptor, and closing ours alone would leave the registration alive.
-    pub(crate) fn remove(&self, fd: BorrowedFd<'_>) {
-        // ENOENT: it was taken out before. Nothing else is to be expected of a descriptor that we
-        // own.
+    /// Ends a watch.
+    pub(super) fn remove(&self, fd: BorrowedFd<'_>) {
+        // The only possible error is ENOENT: it is not watched.
         let _ = self
             .poll
             .registry()
             .deregister(&mut SourceFd(&fd.as_raw_fd()));
     }
 
-    /// Sleeps until something is ready, at most `timeout` (for ever without one; rounded up to a
-    /// millisecond; zero does not sleep). `false` when a signal came first. What is ready is
-    /// then in `ready`.
-    pub(crate) fn wait(
+    /// As [`super::Poller::wait`].
+    pub(super) fn wait(
         &mut self,
         timeout: Option<Ns>,
         ready: &mut Vec<Ready>,
@@ -107,9 +102,9 @@ impl Epoll {
         Ok(true)
     }
 
-    /// Whether the last wait may have left something behind.
-    pub(crate) fn was_full(&self) -> bool {
-        self.events.iter().count() >= self.room
+    /// Whether the last wait may have left events behind.
+    pub(super) fn was_full(&self) -> bool {
+        self.events.iter().count() >= self.capacity
     }
 }
 
@@ -125,15 +120,15 @@ impl AsRawFd for Epoll {
     }
 }
 
-/// A key as mio has it: 64 bits wide, asserted in token.rs.
+/// A key as a token of mio, which is 64 bits wide (asserted in `types/token.rs`).
 fn word(key: Key) -> mio::Token {
     mio::Token(key.bits() as usize)
 }
 
 #[cfg(test)]
 mod tests {
-    // Alone in a process: between clone and exec a neighbour's child holds copies of every pipe of
-    // the process.
+    // Each test that closes a pipe runs in a process of its own: between clone and exec, a child of
+    // another test holds copies of all pipes.
     use super::*;
     use crate::testing::isolation::alone;
     use rustix::pipe::{PipeFlags, pipe_with};
@@ -169,11 +164,11 @@ mod tests {
                 assert_eq!(
                     wait(&mut epoll, Some(Ns::ZERO)).len(),
                     0,
-                    "an edge is told once"
+                    "an edge is reported once"
                 );
 
                 epoll
-                    .again_reader(read.as_fd(), Key::Linger(4))
+                    .reregister(read.as_fd(), Key::Linger(4))
                     .expect("again");
                 let keys: Vec<Key> = wait(&mut epoll, Some(Ns::ZERO))
                     .iter()

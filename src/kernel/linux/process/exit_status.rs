@@ -75,7 +75,7 @@ fn known_exit(row: &Row) -> Collected {
 fn rearm_watch(row: &mut Row, poller: &mut Poller) {
     match (row.watch, &row.pidfd) {
         (ExitWatch::SigchldNotified, _) => row.watch = ExitWatch::Sigchld,
-        (ExitWatch::Pidfd, Some(pidfd)) => poller.owe_changes(pidfd.as_fd()),
+        (ExitWatch::Pidfd, Some(pidfd)) => poller.rearm_multishot(pidfd.as_fd()),
         (ExitWatch::Pidfd | ExitWatch::Sigchld | ExitWatch::Off, _) => {}
     }
 }

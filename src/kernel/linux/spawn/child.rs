@@ -7,11 +7,11 @@
 
 #![expect(unsafe_code, reason = "raw system calls between clone and exec")]
 
-use super::fd_remap::{Move, Moves};
+use super::fd_remap::{FdMove, FdRemap};
 use super::host_status;
-use super::prepare::{Prepared, Strings, bit};
+use super::prepare::{CStringArray, Prepared, bit};
 use super::stack::{HEAD, Shared};
-use super::syscall::{Answer, call};
+use super::syscall::{SyscallResult, call};
 use crate::types::Errno;
 use std::ffi::{CStr, c_char, c_int, c_long};
 use std::mem::MaybeUninit;
@@ -35,7 +35,7 @@ pub(super) enum Stage {
     /// chdir(2).
     Chdir,
     /// prlimit64(2); `item` is the place in the list.
-    Limit,
+    ResourceLimit,
     /// setgroups(2), setresgid(2), setresuid(2).
     User,
     /// prctl(PR_SET_PDEATHSIG).
@@ -56,7 +56,7 @@ impl Stage {
         Stage::Close,
         Stage::Place,
         Stage::Chdir,
-        Stage::Limit,
+        Stage::ResourceLimit,
         Stage::User,
         Stage::Death,
         Stage::Find,
@@ -67,40 +67,40 @@ impl Stage {
 
 /// What becomes of the host's descriptors from 3 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Others {
+pub(super) enum OtherFds {
     /// They stay as they are.
-    Stay,
+    Keep,
     /// They are closed as soon as the streams are in place, and not only by exec, which may take a
     /// while: until then a copy of another child's pipe end keeps that pipe from ending.
     Close,
     /// They are made close-on-exec.
-    Mark,
+    SetCloexec,
     /// The same, without close_range(2).
-    MarkEach,
+    SetCloexecEach,
 }
 
 /// Everything the child needs. Owned by the host until the child has left the memory.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct ChildArgs {
     /// The plan, ready.
     pub prepared: Arc<Prepared>,
     /// Where descriptors go.
-    pub moves: Moves,
+    pub remap: FdRemap,
     /// The kernel has reset handled signals, ignored ones remain.
     pub cleared: bool,
     /// The host's `/proc/self/status`, or -1.
-    pub mirror: RawFd,
+    pub proc_status: RawFd,
     /// The table is shared: the child makes its own of what is below this number.
     pub unshare: Option<RawFd>,
     /// The host's process id, if its death is to be noticed.
     pub host: u32,
     /// The host's other descriptors.
-    pub others: Others,
+    pub other_fds: OtherFds,
     /// Write end of the pipe that tells how it went, where memory is not shared; -1 for none.
     pub status: RawFd,
     /// Its variables, where they are not the plan's alone: what they point to is kept by
     /// `prepared`.
-    pub env: Option<Strings>,
+    pub env: Option<CStringArray>,
     /// The host's `cgroup.procs` of the cgroup that the child enters; -1 for none, or where it was
     /// born into it.
     pub cgroup: RawFd,
@@ -108,34 +108,34 @@ pub(super) struct Job {
     pub shared: NonNull<Shared>,
 }
 
-// SAFETY: `shared` leads into the mapping that is kept beside the job, and to atomics only.
-unsafe impl Send for Job {}
+// SAFETY: `shared` leads into the mapping that is kept beside the child_args, and to atomics only.
+unsafe impl Send for ChildArgs {}
 
 /// A step that failed.
-struct Fault {
+struct StepFailure {
     stage: Stage,
     errno: Errno,
     item: u32,
 }
 
-type Done = Result<(), Fault>;
+type StepResult = Result<(), StepFailure>;
 
-fn at(stage: Stage, item: u32) -> impl FnOnce(Errno) -> Fault {
-    move |errno| Fault { stage, errno, item }
+fn at(stage: Stage, item: u32) -> impl FnOnce(Errno) -> StepFailure {
+    move |errno| StepFailure { stage, errno, item }
 }
 
 /// The child. Returns the exit status of a child that could not execute its program.
-pub(super) extern "C" fn run(job: *const Job) -> c_int {
-    // SAFETY: the host keeps the job until this child has left the memory, and does not change it.
-    let job = unsafe { &*job };
-    // SAFETY: as the job; the words are atomics, and `head` is the child's to write.
-    let shared = unsafe { job.shared.as_ref() };
-    let mut status = job.status;
-    // Only a fault comes back.
-    if let Err(fault) = steps(job, shared, &mut status) {
-        shared.item.store(fault.item, Ordering::Relaxed);
-        shared.errno.store(fault.errno.raw(), Ordering::Relaxed);
-        shared.stage.store(fault.stage as u32, Ordering::Release);
+pub(super) extern "C" fn run(child_args: *const ChildArgs) -> c_int {
+    // SAFETY: the host keeps the child_args until this child has left the memory, and does not change it.
+    let child_args = unsafe { &*child_args };
+    // SAFETY: as the child_args; the words are atomics, and `head` is the child's to write.
+    let shared = unsafe { child_args.shared.as_ref() };
+    let mut status = child_args.status;
+    // Only a failure comes back.
+    if let Err(failure) = steps(child_args, shared, &mut status) {
+        shared.item.store(failure.item, Ordering::Relaxed);
+        shared.errno.store(failure.errno.raw(), Ordering::Relaxed);
+        shared.stage.store(failure.stage as u32, Ordering::Release);
     }
     if status >= 0 {
         let _ = write(status, shared);
@@ -144,22 +144,28 @@ pub(super) extern "C" fn run(job: *const Job) -> c_int {
     127
 }
 
-fn steps(job: &Job, shared: &Shared, status: &mut RawFd) -> Done {
-    let plan = &*job.prepared;
+fn steps(child_args: &ChildArgs, shared: &Shared, status: &mut RawFd) -> StepResult {
+    let plan = &*child_args.prepared;
     dispositions(
-        if job.cleared {
-            ignored(job.mirror)
+        if child_args.cleared {
+            ignored(child_args.proc_status)
         } else {
             ALL
         },
         plan.ignore,
     );
     sys(libc::SYS_setpgid, [0; 5]).map_err(at(Stage::Group, 0))?;
-    if job.cgroup >= 0 {
+    if child_args.cgroup >= 0 {
         let own = b"0";
         sys(
             libc::SYS_write,
-            [job.cgroup as usize, own.as_ptr() as usize, own.len(), 0, 0],
+            [
+                child_args.cgroup as usize,
+                own.as_ptr() as usize,
+                own.len(),
+                0,
+                0,
+            ],
         )
         .map_err(at(Stage::Cgroup, 0))?;
     }
@@ -178,7 +184,7 @@ fn steps(job: &Job, shared: &Shared, status: &mut RawFd) -> Done {
         )
         .map_err(at(Stage::Terminal, 0))?;
     }
-    if let Some(first) = job.unshare {
+    if let Some(first) = child_args.unshare {
         let small = sys(
             libc::SYS_close_range,
             [
@@ -196,15 +202,18 @@ fn steps(job: &Job, shared: &Shared, status: &mut RawFd) -> Done {
         shared.own_table.store(1, Ordering::Release);
     }
     if *status >= 0 {
-        *status = away(*status, &job.moves).map_err(at(Stage::Place, 0))?;
+        *status = dup_away(*status, &child_args.remap).map_err(at(Stage::Place, 0))?;
     }
-    if matches!(job.others, Others::Mark | Others::MarkEach) {
-        mark_all(job.others).map_err(at(Stage::Close, 0))?;
+    if matches!(
+        child_args.other_fds,
+        OtherFds::SetCloexec | OtherFds::SetCloexecEach
+    ) {
+        mark_all(child_args.other_fds).map_err(at(Stage::Close, 0))?;
     }
-    place(&job.moves)?;
-    if job.others == Others::Close {
+    place(&child_args.remap)?;
+    if child_args.other_fds == OtherFds::Close {
         close_all()
-            .or_else(|_| mark_all(Others::Mark))
+            .or_else(|_| mark_all(OtherFds::SetCloexec))
             .map_err(at(Stage::Close, 0))?;
     }
     if let Some(dir) = &plan.dir {
@@ -219,7 +228,7 @@ fn steps(job: &Job, shared: &Shared, status: &mut RawFd) -> Done {
             libc::SYS_prlimit64,
             [0, limit.resource as usize, values, 0, 0],
         )
-        .map_err(at(Stage::Limit, place))?;
+        .map_err(at(Stage::ResourceLimit, place))?;
     }
     user(plan)?;
     if let Some(signal) = plan.death {
@@ -236,8 +245,8 @@ fn steps(job: &Job, shared: &Shared, status: &mut RawFd) -> Done {
             ],
         )
         .map_err(at(Stage::Death, 0))?;
-        if sys(libc::SYS_getppid, [0; 5]) != Ok(job.host as usize) {
-            return Err(Fault {
+        if sys(libc::SYS_getppid, [0; 5]) != Ok(child_args.host as usize) {
+            return Err(StepFailure {
                 stage: Stage::Death,
                 errno: Errno::from_raw(libc::ESRCH),
                 item: 0,
@@ -249,11 +258,15 @@ fn steps(job: &Job, shared: &Shared, status: &mut RawFd) -> Done {
         libc::SYS_rt_sigprocmask,
         [libc::SIG_SETMASK as usize, mask, 0, size_of::<u64>(), 0],
     );
-    Err(execute(plan, job.env.as_ref().unwrap_or(&plan.env), shared))
+    Err(execute(
+        plan,
+        child_args.env.as_ref().unwrap_or(&plan.env),
+        shared,
+    ))
 }
 
 /// The one place where the child's calls are made.
-fn sys(number: c_long, args: [usize; 5]) -> Answer {
+fn sys(number: c_long, args: [usize; 5]) -> SyscallResult {
     // SAFETY: every pointer handed in by the functions of this file leads to a live value of the
     // type that the call reads or writes; what the calls change is the child's own (the table
     // in `syscall.rs`).
@@ -269,14 +282,14 @@ const ALL: u64 = !(bit(libc::SIGKILL) | bit(libc::SIGSTOP));
 
 /// What the host ignores, and so this child. Read here and not before the clone: the host does not
 /// wait for it. If it cannot be told, all might be.
-fn ignored(mirror: RawFd) -> u64 {
-    let mut text = [0_u8; host_status::STATUS];
+fn ignored(proc_status: RawFd) -> u64 {
+    let mut text = [0_u8; host_status::STATUS_PREFIX];
     let read = sys(
         libc::SYS_pread64,
         [
-            mirror as usize,
+            proc_status as usize,
             text.as_mut_ptr() as usize,
-            host_status::STATUS,
+            host_status::STATUS_PREFIX,
             0,
             0,
         ],
@@ -287,7 +300,7 @@ fn ignored(mirror: RawFd) -> u64 {
     set.map_or(ALL, |set| set & ALL)
 }
 
-/// Default for `reset`, ignored for `ignore`, nothing for the others. The numbers are valid and not
+/// Default for `reset`, ignored for `ignore`, nothing for the other_fds. The numbers are valid and not
 /// KILL or STOP, so it cannot fail.
 fn dispositions(reset: u64, ignore: u64) {
     for signal in 1..=64_u32 {
@@ -314,7 +327,7 @@ fn dispositions(reset: u64, ignore: u64) {
 }
 
 /// A close-on-exec copy of `fd` at a number where nothing else will be put.
-fn away(fd: RawFd, moves: &Moves) -> Result<RawFd, Errno> {
+fn dup_away(fd: RawFd, remap: &FdRemap) -> Result<RawFd, Errno> {
     let mut least: RawFd = 3;
     loop {
         let copy = sys(
@@ -327,7 +340,7 @@ fn away(fd: RawFd, moves: &Moves) -> Result<RawFd, Errno> {
                 0,
             ],
         )? as RawFd;
-        if !moves.is_target(copy) {
+        if !remap.is_target(copy) {
             return Ok(copy);
         }
         // This copy stays until something is put there.
@@ -342,8 +355,8 @@ fn close_all() -> Result<(), Errno> {
 
 /// Makes every descriptor from 3 on close-on-exec. Those to be passed are put in place, and so
 /// unmarked, afterwards.
-fn mark_all(how: Others) -> Result<(), Errno> {
-    if how == Others::Mark {
+fn mark_all(how: OtherFds) -> Result<(), Errno> {
+    if how == OtherFds::SetCloexec {
         let flags = libc::CLOSE_RANGE_CLOEXEC as usize;
         // ENOSYS: before Linux 5.9, or a filter. EINVAL: before Linux 5.11.
         if sys(libc::SYS_close_range, [3, u32::MAX as usize, flags, 0, 0]).is_ok() {
@@ -457,18 +470,18 @@ impl Entries {
 }
 
 /// Puts descriptors where they belong, open across exec.
-fn place(moves: &Moves) -> Done {
-    for m in moves.list.iter().filter(|m| m.lift) {
-        let lifted = away(m.from, moves).map_err(at(Stage::Place, m.to as u32))?;
+fn place(remap: &FdRemap) -> StepResult {
+    for m in remap.list.iter().filter(|m| m.lift) {
+        let lifted = dup_away(m.from, remap).map_err(at(Stage::Place, m.to as u32))?;
         m.lifted.store(lifted, Ordering::Relaxed);
     }
-    for m in &moves.list {
+    for m in &remap.list {
         put(m).map_err(at(Stage::Place, m.to as u32))?;
     }
     Ok(())
 }
 
-fn put(m: &Move) -> Answer {
+fn put(m: &FdMove) -> SyscallResult {
     if m.from == m.to {
         // dup3(a, a) is EINVAL. It is where it belongs, but would be closed at exec.
         return sys(
@@ -484,7 +497,7 @@ fn put(m: &Move) -> Answer {
     sys(libc::SYS_dup3, [from as usize, m.to as usize, 0, 0, 0])
 }
 
-fn user(plan: &Prepared) -> Done {
+fn user(plan: &Prepared) -> StepResult {
     if let Some(gid) = plan.user.gid {
         sys(libc::SYS_setgroups, [0; 5]).map_err(at(Stage::User, libc::SYS_setgroups as u32))?;
         let gid = gid as usize;
@@ -501,7 +514,7 @@ fn user(plan: &Prepared) -> Done {
 
 /// Tries the candidates as execvp(3) does: what is not there is passed over, what may not be
 /// executed is remembered.
-fn execute(plan: &Prepared, env: &Strings, shared: &Shared) -> Fault {
+fn execute(plan: &Prepared, env: &CStringArray, shared: &Shared) -> StepFailure {
     let mut denied = None;
     for (place, path) in (0..).zip(&plan.candidates) {
         let errno = match sys(
@@ -519,8 +532,8 @@ fn execute(plan: &Prepared, env: &Strings, shared: &Shared) -> Fault {
             Ok(_) => Errno::from_raw(libc::EIO),
         };
         if !plan.searched {
-            look(path, shared);
-            return Fault {
+            record_file(path, shared);
+            return StepFailure {
                 stage: Stage::Exec,
                 errno,
                 item: place,
@@ -532,8 +545,8 @@ fn execute(plan: &Prepared, env: &Strings, shared: &Shared) -> Fault {
                 denied.get_or_insert((place, path));
             }
             _ => {
-                look(path, shared);
-                return Fault {
+                record_file(path, shared);
+                return StepFailure {
                     stage: Stage::Exec,
                     errno,
                     item: place,
@@ -542,8 +555,8 @@ fn execute(plan: &Prepared, env: &Strings, shared: &Shared) -> Fault {
         }
     }
     if let Some((item, path)) = denied {
-        look(path, shared);
-        return Fault {
+        record_file(path, shared);
+        return StepFailure {
             stage: Stage::Exec,
             errno: Errno::from_raw(libc::EACCES),
             item,
@@ -551,15 +564,15 @@ fn execute(plan: &Prepared, env: &Strings, shared: &Shared) -> Fault {
     }
     // A file that is there, and yet ENOENT: its interpreter is not.
     for (item, path) in (0..).zip(&plan.candidates) {
-        if look(path, shared) {
-            return Fault {
+        if record_file(path, shared) {
+            return StepFailure {
                 stage: Stage::Exec,
                 errno: Errno::from_raw(libc::ENOENT),
                 item,
             };
         }
     }
-    Fault {
+    StepFailure {
         stage: Stage::Find,
         errno: Errno::from_raw(libc::ENOENT),
         item: 0,
@@ -569,7 +582,7 @@ fn execute(plan: &Prepared, env: &Strings, shared: &Shared) -> Fault {
 /// Leaves behind what kind of file it is and how it begins: here and not in the host, whose loop
 /// must not wait for a file system, and with the child's own working directory and rights. True for
 /// an existing file.
-fn look(path: &CStr, shared: &Shared) -> bool {
+fn record_file(path: &CStr, shared: &Shared) -> bool {
     let mut seen = MaybeUninit::<libc::statx>::uninit();
     let fields = (libc::STATX_TYPE | libc::STATX_MODE) as usize;
     let to = std::ptr::from_mut(&mut seen) as usize;
@@ -616,7 +629,7 @@ fn open(path: &CStr, flags: usize) -> Result<RawFd, Errno> {
 
 /// All shared words at once: below PIPE_BUF, so they arrive whole. Nobody may be reading any more,
 /// and SIGPIPE is told by exit.
-fn write(fd: RawFd, shared: &Shared) -> Answer {
+fn write(fd: RawFd, shared: &Shared) -> SyscallResult {
     const _: () = assert!(size_of::<Shared>() <= libc::PIPE_BUF);
     sys(
         libc::SYS_write,

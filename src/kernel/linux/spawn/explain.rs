@@ -14,7 +14,7 @@ fn longest() -> u64 {
 }
 
 /// How many of the largest are told.
-const TOLD: usize = 5;
+const LARGEST_SHOWN: usize = 5;
 
 /// The error for what is in `shared`; `None` if no step failed.
 pub(super) fn error(shared: &Shared, plan: &Prepared) -> Option<SpawnError> {
@@ -38,7 +38,7 @@ pub(super) fn error(shared: &Shared, plan: &Prepared) -> Option<SpawnError> {
             SpawnError::new(Step::Descriptors, errno).because(format!("number {item} in the child"))
         }
         Stage::Chdir => chdir(errno, plan),
-        Stage::Limit => SpawnError::new(Step::Limits, errno).because(limit(plan, item)),
+        Stage::ResourceLimit => SpawnError::new(Step::Limits, errno).because(limit(plan, item)),
         Stage::User => SpawnError::new(Step::User, errno).because(user_call(item)),
         Stage::Death => {
             SpawnError::new(Step::Group, errno).because("the signal at the parent's death")
@@ -105,7 +105,7 @@ fn exec(errno: Errno, item: u32, shared: &Shared, plan: &Prepared) -> SpawnError
             None => error.because("the file, or its file system, may not be executed"),
         },
         libc::EACCES if kind != 0 => error.because("it is not a file"),
-        libc::EACCES => error.because("a directory on the way to it may not be searched"),
+        libc::EACCES => error.because("a directory on the method to it may not be searched"),
         libc::ENOENT if kind != 0 => match interpreter(shared.head()) {
             Some(name) => error.because(format!("the interpreter {name:?} is missing")),
             None => error.because("the file is there, its interpreter is missing"),
@@ -169,7 +169,7 @@ fn with_sizes(error: SpawnError, plan: &Prepared) -> SpawnError {
     let env = plan.env.list().iter().map(|s| (name(s), size(s)));
     let mut largest: Vec<(String, u64)> = args.chain(env).collect();
     largest.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
-    largest.truncate(TOLD);
+    largest.truncate(LARGEST_SHOWN);
     let note = match largest.first() {
         Some((name, bytes)) if *bytes >= longest() => format!(
             "{name} is too long: {bytes} bytes, and {} is the most",

@@ -14,12 +14,12 @@ pub(crate) enum ChildEnd {
 
 /// One descriptor to be put in its place.
 #[derive(Debug)]
-pub(super) struct Move {
+pub(super) struct FdMove {
     /// Its number in the host.
     pub from: RawFd,
     /// Its number in the child.
     pub to: RawFd,
-    /// Another descriptor will be put where this one is: it is moved out of the way first.
+    /// Another descriptor will be put where this one is: it is moved out of the method first.
     pub lift: bool,
     /// Where to: filled by the child.
     pub lifted: AtomicI32,
@@ -27,15 +27,15 @@ pub(super) struct Move {
 
 /// All of them, streams first.
 #[derive(Debug)]
-pub(super) struct Moves {
+pub(super) struct FdRemap {
     /// One for each number in the child.
-    pub list: Vec<Move>,
+    pub list: Vec<FdMove>,
 }
 
-impl Moves {
+impl FdRemap {
     /// Plans it. `pass` has pairs of a host's number and a child's, each child's number once, none
     /// of them below 3.
-    pub(super) fn new(ends: [ChildEnd; 3], pass: &[(RawFd, RawFd)]) -> Moves {
+    pub(super) fn new(ends: [ChildEnd; 3], pass: &[(RawFd, RawFd)]) -> FdRemap {
         let ends = (0..).zip(ends).filter_map(|(to, end)| match end {
             ChildEnd::Inherit => None,
             ChildEnd::Fd(from) => Some((from, to)),
@@ -48,14 +48,14 @@ impl Moves {
         };
         let list = pairs
             .iter()
-            .map(|&(from, to)| Move {
+            .map(|&(from, to)| FdMove {
                 from,
                 to,
                 lift: from != to && overwritten(from),
                 lifted: AtomicI32::new(-1),
             })
             .collect();
-        Moves { list }
+        FdRemap { list }
     }
 
     /// Something is put at this number. The child calls it: it cannot panic.
@@ -69,18 +69,21 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Carries the moves out on a table of names, as the child does.
-    fn carried_out(moves: &Moves, host: &[(RawFd, &'static str)]) -> BTreeMap<RawFd, &'static str> {
+    /// Carries the remap out on a table of names, as the child does.
+    fn carried_out(
+        remap: &FdRemap,
+        host: &[(RawFd, &'static str)],
+    ) -> BTreeMap<RawFd, &'static str> {
         let mut table: BTreeMap<RawFd, &'static str> = host.iter().copied().collect();
         let mut lifted = BTreeMap::new();
-        for m in moves.list.iter().filter(|m| m.lift) {
+        for m in remap.list.iter().filter(|m| m.lift) {
             let free = (3..)
-                .find(|n| !table.contains_key(n) && !moves.is_target(*n))
+                .find(|n| !table.contains_key(n) && !remap.is_target(*n))
                 .expect("numbers do not end");
             table.insert(free, table[&m.from]);
             lifted.insert(m.to, free);
         }
-        for m in &moves.list {
+        for m in &remap.list {
             let from = lifted.get(&m.to).copied().unwrap_or(m.from);
             table.insert(m.to, table[&from]);
         }
@@ -102,8 +105,8 @@ mod tests {
                 [(5, 5), (2, 9)],
                 [(4, 5), (5, 4)],
             ] {
-                let moves = Moves::new(ends.map(ChildEnd::Fd), &pass);
-                let table = carried_out(&moves, &host);
+                let remap = FdRemap::new(ends.map(ChildEnd::Fd), &pass);
+                let table = carried_out(&remap, &host);
                 for (to, from) in (0..).zip(ends).chain(pass.map(|(from, to)| (to, from))) {
                     assert_eq!(table[&to], name(from), "{ends:?} {pass:?} at {to}");
                 }
@@ -113,15 +116,15 @@ mod tests {
 
     #[test]
     fn an_inherited_end_is_not_moved() {
-        let moves = Moves::new([ChildEnd::Inherit, ChildEnd::Fd(7), ChildEnd::Inherit], &[]);
+        let remap = FdRemap::new([ChildEnd::Inherit, ChildEnd::Fd(7), ChildEnd::Inherit], &[]);
         assert_eq!(
-            moves
+            remap
                 .list
                 .iter()
                 .map(|m| (m.from, m.to, m.lift))
                 .collect::<Vec<_>>(),
             [(7, 1, false)]
         );
-        assert!(moves.is_target(1) && !moves.is_target(0) && !moves.is_target(7));
+        assert!(remap.is_target(1) && !remap.is_target(0) && !remap.is_target(7));
     }
 }

@@ -14,9 +14,9 @@ use crate::types::Errno;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-/// Lanes that a spawner keeps: so many children may be between clone and a table of their own at
+/// FdSlots that a spawner keeps: so many children may be between clone and a table of their own at
 /// once; more copy the table.
-const LANES: usize = 8;
+const SLOTS: usize = 8;
 /// A table of this size (FDSize in /proc/self/status) is worth it.
 const LARGE: usize = 1024;
 /// From this size on numbers are reserved, while they are still low, if they were not from the
@@ -25,43 +25,43 @@ const GROWING: usize = 512;
 
 /// Three numbers.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct FdSlot {
     slots: [OwnedFd; 3],
     placeholder: Arc<OwnedFd>,
-    lent: bool,
+    filled: bool,
 }
 
 /// Those that are free.
 #[derive(Debug, Default)]
-pub(super) struct Lanes {
-    free: Vec<Lane>,
+pub(super) struct FdSlots {
+    free: Vec<FdSlot>,
     reserved: bool,
     /// The first number above all slots.
     above: RawFd,
 }
 
-impl Lanes {
+impl FdSlots {
     /// With the numbers reserved at once, if this process may have so many descriptors that a large
     /// table is to be expected: it may come by them before its first child.
-    pub(super) fn new(placeholder: Option<&Arc<OwnedFd>>) -> Lanes {
-        let mut lanes = Lanes::default();
+    pub(super) fn new(placeholder: Option<&Arc<OwnedFd>>) -> FdSlots {
+        let mut fd_slots = FdSlots::default();
         let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         if let Some(placeholder) =
             placeholder.filter(|_| most.is_none_or(|most| most > LARGE as u64))
         {
-            lanes.reserved = true;
-            lanes.reserve(placeholder);
+            fd_slots.reserved = true;
+            fd_slots.reserve(placeholder);
         }
-        lanes
+        fd_slots
     }
 
-    /// A lane, and the number from which on the child needs no descriptors; `None` if copying is
-    /// cheap, or no lane is free.
+    /// A fd_slot, and the number from which on the child needs no descriptors; `None` if copying is
+    /// cheap, or no fd_slot is free.
     pub(super) fn take(
         &mut self,
         table: usize,
         placeholder: Option<&Arc<OwnedFd>>,
-    ) -> Option<(Lane, RawFd)> {
+    ) -> Option<(FdSlot, RawFd)> {
         if !self.reserved && table >= GROWING {
             self.reserved = true;
             self.reserve(placeholder?);
@@ -79,17 +79,17 @@ impl Lanes {
         self.free.len()
     }
 
-    /// Takes a lane back.
-    pub(super) fn put(&mut self, lane: Lane) {
-        if !lane.lent {
-            self.free.push(lane);
+    /// Takes a fd_slot back.
+    pub(super) fn put(&mut self, fd_slot: FdSlot) {
+        if !fd_slot.filled {
+            self.free.push(fd_slot);
         }
     }
 
-    /// Running out of descriptors here is no error: there are fewer lanes then.
+    /// Running out of descriptors here is no error: there are fewer fd_slots then.
     fn reserve(&mut self, placeholder: &Arc<OwnedFd>) {
         let slot = || rustix::io::fcntl_dupfd_cloexec(placeholder, 3);
-        for _ in 0..LANES {
+        for _ in 0..SLOTS {
             let (Ok(a), Ok(b), Ok(c)) = (slot(), slot(), slot()) else {
                 return;
             };
@@ -99,53 +99,53 @@ impl Lanes {
                 .chain([self.above])
                 .max()
                 .unwrap_or(self.above);
-            self.free.push(Lane {
+            self.free.push(FdSlot {
                 slots: [a, b, c],
                 placeholder: Arc::clone(placeholder),
-                lent: false,
+                filled: false,
             });
         }
     }
 }
 
-impl Lane {
+impl FdSlot {
     /// Puts the ends into the slots, and says where they are.
-    pub(super) fn lend(&mut self, ends: [ChildEnd; 3]) -> Result<[ChildEnd; 3], Errno> {
-        self.lent = true;
-        let mut lent = ends;
-        for (end, slot) in lent.iter_mut().zip(&self.slots) {
+    pub(super) fn fill(&mut self, ends: [ChildEnd; 3]) -> Result<[ChildEnd; 3], Errno> {
+        self.filled = true;
+        let mut filled = ends;
+        for (end, slot) in filled.iter_mut().zip(&self.slots) {
             if let ChildEnd::Fd(fd) = end {
                 put(*fd, slot)?;
                 *end = ChildEnd::Fd(slot.as_raw_fd());
             }
         }
-        Ok(lent)
+        Ok(filled)
     }
 
     /// Something is in the slots.
     #[cfg(test)]
-    pub(super) fn is_lent(&self) -> bool {
-        self.lent
+    pub(super) fn is_filled(&self) -> bool {
+        self.filled
     }
 
-    /// The child has its own table, or never will: closes what was lent.
-    pub(super) fn rest(&mut self) {
-        if !self.lent {
+    /// The child has its own table, or never will: closes what was filled.
+    pub(super) fn clear(&mut self) {
+        if !self.filled {
             return;
         }
         let closed = self
             .slots
             .iter()
             .map(|slot| put(self.placeholder.as_raw_fd(), slot));
-        // Both numbers are open and different, so this cannot fail; if it did, the lane would not
+        // Both numbers are open and different, so this cannot fail; if it did, the fd_slot would not
         // be used again.
-        self.lent = closed.fold(false, |failed, one| failed | one.is_err());
+        self.filled = closed.fold(false, |failed, one| failed | one.is_err());
     }
 }
 
 /// dup3(2) onto a number that is ours, close-on-exec.
 fn put(fd: RawFd, slot: &OwnedFd) -> Result<(), Errno> {
-    // SAFETY: the number is owned by a lane, and stays open whatever is put there.
+    // SAFETY: the number is owned by a fd_slot, and stays open whatever is put there.
     unsafe {
         call(
             libc::SYS_dup3,
@@ -171,19 +171,19 @@ mod tests {
         let null = Arc::new(OwnedFd::from(
             std::fs::File::open("/dev/null").expect("there"),
         ));
-        let mut lanes = Lanes::default();
-        assert!(lanes.take(64, Some(&null)).is_none());
-        assert!(!lanes.reserved);
-        assert!(lanes.take(GROWING, Some(&null)).is_none());
-        assert_eq!(lanes.free.len(), LANES);
-        let table = usize::try_from(lanes.above).expect("positive") * 2 + LARGE;
-        let taken: Vec<_> = (0..LANES)
-            .map(|_| lanes.take(table, Some(&null)).expect("one each"))
+        let mut fd_slots = FdSlots::default();
+        assert!(fd_slots.take(64, Some(&null)).is_none());
+        assert!(!fd_slots.reserved);
+        assert!(fd_slots.take(GROWING, Some(&null)).is_none());
+        assert_eq!(fd_slots.free.len(), SLOTS);
+        let table = usize::try_from(fd_slots.above).expect("positive") * 2 + LARGE;
+        let taken: Vec<_> = (0..SLOTS)
+            .map(|_| fd_slots.take(table, Some(&null)).expect("one each"))
             .collect();
-        assert!(lanes.take(table, Some(&null)).is_none());
+        assert!(fd_slots.take(table, Some(&null)).is_none());
         let highest = taken
             .iter()
-            .flat_map(|(lane, _)| &lane.slots)
+            .flat_map(|(fd_slot, _)| &fd_slot.slots)
             .map(|fd| fd.as_raw_fd())
             .max();
         assert!(
@@ -191,7 +191,7 @@ mod tests {
                 .iter()
                 .all(|(_, above)| Some(*above) == highest.map(|fd| fd + 1))
         );
-        assert!(Lanes::default().take(1 << 20, None).is_none());
+        assert!(FdSlots::default().take(1 << 20, None).is_none());
     }
 
     #[test]
@@ -199,24 +199,24 @@ mod tests {
         let null = Arc::new(OwnedFd::from(
             std::fs::File::open("/dev/null").expect("there"),
         ));
-        let mut lanes = Lanes::default();
-        lanes.reserve(&null);
-        let mut lane = lanes.free.pop().expect("reserved");
+        let mut fd_slots = FdSlots::default();
+        fd_slots.reserve(&null);
+        let mut fd_slot = fd_slots.free.pop().expect("reserved");
         let (read, write) = std::io::pipe().expect("a pipe");
         let fd = ChildEnd::Fd(write.as_raw_fd());
-        let lent = lane.lend([ChildEnd::Inherit, fd, fd]).expect("open");
-        assert_eq!(lent[0], ChildEnd::Inherit);
-        assert_ne!(lent[1], lent[2]);
+        let filled = fd_slot.fill([ChildEnd::Inherit, fd, fd]).expect("open");
+        assert_eq!(filled[0], ChildEnd::Inherit);
+        assert_ne!(filled[1], filled[2]);
         drop(write);
-        lane.rest();
-        assert!(!lane.lent);
+        fd_slot.clear();
+        assert!(!fd_slot.filled);
         assert_eq!(
             (&read).read(&mut [0]).expect("readable"),
             0,
             "no write end is left"
         );
         assert_eq!(
-            lane.lend([ChildEnd::Fd(RawFd::MAX); 3]),
+            fd_slot.fill([ChildEnd::Fd(RawFd::MAX); 3]),
             Err(Errno::from_raw(libc::EBADF))
         );
     }

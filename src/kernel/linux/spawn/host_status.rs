@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// What of the host matters to the making of a child.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Host {
+pub(super) struct HostStatus {
     /// A debugger or tracer is attached.
     pub traced: bool,
     /// The size of its descriptor table.
@@ -21,21 +21,21 @@ pub(super) struct Host {
 
 /// How long an answer holds: asking takes 6 µs, a debugger is attached by hand, and a table grows
 /// slowly.
-const HOLDS: Duration = Duration::from_millis(10);
+const CACHE_TIME: Duration = Duration::from_millis(10);
 
 /// Where it is asked: `/proc/self/status`, kept open, since one pread gives all. The child reads in
 /// it too.
 #[derive(Debug)]
-pub(super) struct Mirror {
+pub(super) struct ProcStatus {
     status: Option<Arc<OwnedFd>>,
-    seen: Option<(Instant, Host)>,
+    seen: Option<(Instant, HostStatus)>,
 }
 
-impl Mirror {
-    pub(super) fn new() -> Mirror {
+impl ProcStatus {
+    pub(super) fn new() -> ProcStatus {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let status = rustix::fs::open("/proc/self/status", flags, Mode::empty()).ok();
-        Mirror {
+        ProcStatus {
             status: status.map(Arc::new),
             seen: None,
         }
@@ -43,8 +43,8 @@ impl Mirror {
 
     /// As where there is no /proc.
     #[cfg(test)]
-    pub(super) fn blind() -> Mirror {
-        Mirror {
+    pub(super) fn unavailable() -> ProcStatus {
+        ProcStatus {
             status: None,
             seen: None,
         }
@@ -56,14 +56,14 @@ impl Mirror {
     }
 
     /// As it is now, or was a moment ago. Without a /proc: not traced, and a small table.
-    pub(super) fn look(&mut self) -> Host {
+    pub(super) fn read(&mut self) -> HostStatus {
         let now = clock::instant();
         if let Some((at, host)) = self.seen
-            && now.saturating_duration_since(at) < HOLDS
+            && now.saturating_duration_since(at) < CACHE_TIME
         {
             return host;
         }
-        let mut text = [0; STATUS];
+        let mut text = [0; STATUS_PREFIX];
         let read = self
             .status
             .as_ref()
@@ -78,16 +78,16 @@ impl Mirror {
 
 /// Enough of a status file: what comes before the lines that matter is short but for the
 /// supplementary groups.
-pub(super) const STATUS: usize = 2048;
+pub(super) const STATUS_PREFIX: usize = 2048;
 
 /// Two lines of proc_pid_status(5); `None` if one is missing.
-fn parse(text: &[u8]) -> Option<Host> {
+fn parse(text: &[u8]) -> Option<HostStatus> {
     let traced = line(text, b"TracerPid:\t")? != b"0";
     let table = std::str::from_utf8(line(text, b"FDSize:\t")?)
         .ok()?
         .parse()
         .ok()?;
-    Some(Host { traced, table })
+    Some(HostStatus { traced, table })
 }
 
 /// What follows `name` on its line. The child calls it too: it cannot panic.
@@ -116,19 +116,19 @@ pub(super) fn ignored(text: &[u8]) -> Option<u64> {
 /// All signals are blocked in this thread, those that the C library keeps for itself too, until it
 /// is dropped.
 #[derive(Debug)]
-pub(super) struct Blocked {
+pub(super) struct SignalsBlocked {
     before: u64,
 }
 
-impl Blocked {
-    pub(super) fn new() -> Blocked {
-        Blocked {
+impl SignalsBlocked {
+    pub(super) fn new() -> SignalsBlocked {
+        SignalsBlocked {
             before: set_mask(u64::MAX),
         }
     }
 }
 
-impl Drop for Blocked {
+impl Drop for SignalsBlocked {
     fn drop(&mut self) {
         set_mask(self.before);
     }
@@ -159,17 +159,17 @@ mod tests {
 
     #[test]
     fn this_process_is_seen() {
-        let mut mirror = Mirror::new();
-        let host = mirror.look();
+        let mut proc_status = ProcStatus::new();
+        let host = proc_status.read();
         assert!(host.table >= 64);
-        assert_eq!(mirror.look(), host);
+        assert_eq!(proc_status.read(), host);
         assert_eq!(
-            Mirror {
+            ProcStatus {
                 status: None,
                 seen: None
             }
-            .look(),
-            Host::default()
+            .read(),
+            HostStatus::default()
         );
         let text = std::fs::read("/proc/self/status").expect("a /proc");
         // Rust's runtime ignores SIGPIPE.
@@ -181,7 +181,7 @@ mod tests {
         let text = b"Name:\tx\nTracerPid:\t12\nFDSize:\t256\nSigIgn:\t000000000000100f\n";
         assert_eq!(
             parse(text),
-            Some(Host {
+            Some(HostStatus {
                 traced: true,
                 table: 256
             })
@@ -198,7 +198,7 @@ mod tests {
     fn the_mask_is_full_while_blocked_and_then_as_before() {
         let before = set_mask(bit(libc::SIGUSR1));
         {
-            let _blocked = Blocked::new();
+            let _blocked = SignalsBlocked::new();
             let full = set_mask(u64::MAX);
             // KILL and STOP cannot be blocked.
             assert_eq!(full, !(bit(libc::SIGKILL) | bit(libc::SIGSTOP)));

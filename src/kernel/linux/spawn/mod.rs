@@ -18,9 +18,9 @@
 //! * A group signal before the child's setpgid would answer ESRCH: the host calls setpgid too,
 //!   before [`Spawner::launch`] returns.
 //! * A debugger would lose its breakpoints in the shared memory, valgrind and some filters refuse
-//!   clone3: [`SpawnWay`].
-//! * dup3(a, a), and sources that are targets: `moves.rs`.
-//! * A spawn that never ends (a frozen cgroup, a dead file system) keeps its memory: [`Pending`] is
+//!   clone3: [`CloneMethod`].
+//! * dup3(a, a), and sources that are targets: `remap.rs`.
+//! * A spawn that never ends (a frozen cgroup, a dead file system) keeps its memory: [`PendingSpawn`] is
 //!   leaked, not freed, if it is dropped first.
 //! * AddressSanitizer, if this crate itself is built with it, takes frames from a "fake stack" of
 //!   the host's thread, which the child must not touch:
@@ -41,16 +41,16 @@ mod syscall;
 mod tests;
 
 pub(crate) use fd_remap::ChildEnd;
-pub(crate) use pending::Pending;
+pub(crate) use pending::PendingSpawn;
 
 use super::clock;
 use super::containment::cgroup::Cgroup;
 use crate::command::plan::Plan;
 use crate::types::{Errno, SpawnError, Step, limits};
-use child::{Job, Others};
-use fd_remap::Moves;
-use fd_slot::{Lane, Lanes};
-use host_status::{Blocked, Host, Mirror};
+use child::{ChildArgs, OtherFds};
+use fd_remap::FdRemap;
+use fd_slot::{FdSlot, FdSlots};
+use host_status::{HostStatus, ProcStatus, SignalsBlocked};
 use prepare::Prepared;
 use rustix::process::Pid;
 use stack::{Shared, Stack};
@@ -91,7 +91,7 @@ pub(crate) struct SpawnOptions {
     pub close_range: bool,
 }
 
-/// The clone itself was refused, which may have been the way's fault; or a step before it.
+/// The clone itself was refused, which may have been the method's failure; or a step before it.
 enum Refused {
     Clone(Errno),
     Step(SpawnError),
@@ -105,9 +105,9 @@ impl From<SpawnError> for Refused {
 
 /// How a child was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum SpawnWay {
+pub(crate) enum CloneMethod {
     /// clone3 in shared memory; the caller goes on at once.
-    Free,
+    NoWait,
     /// clone with CLONE_VFORK in shared memory; the caller stands still until exec. It was asked
     /// for, or a tracer is attached, or clone3 is not there.
     Vfork,
@@ -120,7 +120,7 @@ pub(crate) enum SpawnWay {
 /// What a child is contained by, beside its group.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Inside<'a> {
-    /// A variable, `NAME=value`, that it gets before all others.
+    /// A variable, `NAME=value`, that it gets before all other_fds.
     pub variable: Option<&'a CStr>,
     /// The cgroup that it is born into, or enters before exec.
     pub cgroup: Option<&'a Cgroup>,
@@ -134,35 +134,35 @@ pub(crate) struct Launched {
     /// From clone; `None` where it gives none.
     pub pidfd: Option<OwnedFd>,
     /// How it goes.
-    pub pending: Pending,
+    pub pending: PendingSpawn,
     /// The wall clock just before.
     pub started_at: SystemTime,
     /// How it was made.
-    pub way: SpawnWay,
+    pub method: CloneMethod,
 }
 
 /// Makes children. Owns the stacks that wait for the next ones.
 #[derive(Debug)]
 pub(crate) struct Spawner {
     options: SpawnOptions,
-    mirror: Mirror,
+    proc_status: ProcStatus,
     pool: Vec<Stack>,
-    lanes: Lanes,
+    fd_slots: FdSlots,
     /// Given up before their outcome was known: a child still uses their memory.
-    given_up: Vec<Pending>,
+    abandoned: Vec<PendingSpawn>,
 }
 
 impl Spawner {
     pub(crate) fn new(options: SpawnOptions) -> Spawner {
         let pool = Vec::with_capacity(limits::SPAWN_STACKS);
-        let mirror = Mirror::new();
-        let lanes = Lanes::new(mirror.fd());
+        let proc_status = ProcStatus::new();
+        let fd_slots = FdSlots::new(proc_status.fd());
         Spawner {
             options,
-            mirror,
+            proc_status,
             pool,
-            lanes,
-            given_up: Vec::new(),
+            fd_slots,
+            abandoned: Vec::new(),
         }
     }
 
@@ -178,19 +178,19 @@ impl Spawner {
         inside: Inside<'_>,
     ) -> Result<Launched, SpawnError> {
         let prepared = Prepared::of(plan)?;
-        self.collect();
-        let host = self.mirror.look();
-        let way = self.way(&prepared, host);
-        let launched = match self.launch_so(way, &prepared, host, (ends, inside)) {
+        self.reclaim();
+        let host = self.proc_status.read();
+        let method = self.method(&prepared, host);
+        let launched = match self.launch_by(method, &prepared, host, (ends, inside)) {
             // An old kernel, or a filter: clone with CLONE_VFORK from now on. EINVAL: clone3
             // without CLONE_CLEAR_SIGHAND, or without CLONE_INTO_CGROUP.
             Err(Refused::Clone(e))
-                if way == SpawnWay::Free
+                if method == CloneMethod::NoWait
                     && matches!(e.raw(), libc::ENOSYS | libc::EPERM | libc::EINVAL) =>
             {
                 // With a cgroup the refusal may be about that.
                 self.options.clone3 &= inside.cgroup.is_some() && e.raw() != libc::ENOSYS;
-                self.launch_so(SpawnWay::Vfork, &prepared, host, (ends, inside))
+                self.launch_by(CloneMethod::Vfork, &prepared, host, (ends, inside))
             }
             launched => launched,
         };
@@ -205,11 +205,11 @@ impl Spawner {
         })
     }
 
-    fn launch_so(
+    fn launch_by(
         &mut self,
-        way: SpawnWay,
+        method: CloneMethod,
         prepared: &Arc<Prepared>,
-        host: Host,
+        host: HostStatus,
         (ends, inside): ([ChildEnd; 3], Inside<'_>),
     ) -> Result<Launched, Refused> {
         let no_memory = |errno| SpawnError::new(Step::Clone, errno);
@@ -218,38 +218,38 @@ impl Spawner {
             .pop()
             .map_or_else(Stack::new, Ok)
             .map_err(no_memory)?;
-        let status = status_pipe(way)?;
-        let mut lane = self.lane(way, prepared, host, ends);
-        let placed = match &mut lane {
-            Some((lane, _)) => lane
-                .lend(ends)
+        let status = status_pipe(method)?;
+        let mut fd_slot = self.fd_slot(method, prepared, host, ends);
+        let placed = match &mut fd_slot {
+            Some((fd_slot, _)) => fd_slot
+                .fill(ends)
                 .map_err(|errno| SpawnError::new(Step::Descriptors, errno))?,
             None => ends,
         };
-        let moves = Moves::new(placed, &prepared.pass);
-        let job = Box::new(Job {
-            cleared: way == SpawnWay::Free,
-            mirror: self.mirror.fd().map_or(-1, |fd| fd.as_raw_fd()),
-            unshare: lane.as_ref().map(|(_, above)| *above),
+        let remap = FdRemap::new(placed, &prepared.pass);
+        let child_args = Box::new(ChildArgs {
+            cleared: method == CloneMethod::NoWait,
+            proc_status: self.proc_status.fd().map_or(-1, |fd| fd.as_raw_fd()),
+            unshare: fd_slot.as_ref().map(|(_, above)| *above),
             host: if prepared.death.is_some() {
                 std::process::id()
             } else {
                 0
             },
-            others: self.others(prepared, status.is_some()),
+            other_fds: self.other_fds(prepared, status.is_some()),
             status: status.as_ref().map_or(-1, |(_, write)| write.as_raw_fd()),
             shared: NonNull::from(stack.shared()),
-            moves,
+            remap,
             env: inside.variable.map(|variable| prepared.env.after(variable)),
             cgroup: inside
                 .cgroup
-                .filter(|_| way != SpawnWay::Free)
+                .filter(|_| method != CloneMethod::NoWait)
                 .map_or(-1, |cgroup| cgroup.procs().as_raw_fd()),
             prepared: Arc::clone(prepared),
         });
-        let pending = Pending::new(stack, job, lane.map(|(lane, _)| lane));
+        let pending = PendingSpawn::new(stack, child_args, fd_slot.map(|(fd_slot, _)| fd_slot));
         let started_at = clock::wall();
-        let (pid, pidfd) = match self.born(way, &pending, inside.cgroup) {
+        let (pid, pidfd) = match self.clone_child(method, &pending, inside.cgroup) {
             Err(e) => {
                 self.abandon(pending);
                 return Err(Refused::Clone(e));
@@ -263,101 +263,101 @@ impl Spawner {
         }
         if let Some((read, write)) = status {
             drop(write);
-            self.settle(way, &pending, read);
+            self.read_outcome(method, &pending, read);
         }
         Ok(Launched {
             pid,
             pidfd,
             pending,
             started_at,
-            way,
+            method,
         })
     }
 
     /// Gives the memory of a child to the next one: at once if the child has left it, or else when
     /// it has. What a child still uses when the spawner itself is dropped is leaked.
-    pub(crate) fn recycle(&mut self, pending: Pending) {
-        let (stack, lane) = match pending.into_parts() {
+    pub(crate) fn recycle(&mut self, pending: PendingSpawn) {
+        let (stack, fd_slot) = match pending.into_parts() {
             Ok(parts) => parts,
-            Err(pending) => return self.given_up.push(pending),
+            Err(pending) => return self.abandoned.push(pending),
         };
         if self.pool.len() < limits::SPAWN_STACKS {
             self.pool.push(stack);
         }
-        if let Some(lane) = lane {
-            self.lanes.put(lane);
+        if let Some(fd_slot) = fd_slot {
+            self.fd_slots.put(fd_slot);
         }
     }
 
     /// Takes back what was given up and is free by now: a memory load each.
-    fn collect(&mut self) {
-        while let Some(free) = self.given_up.iter().position(Pending::is_known) {
-            let pending = self.given_up.swap_remove(free);
+    fn reclaim(&mut self) {
+        while let Some(free) = self.abandoned.iter().position(PendingSpawn::is_known) {
+            let pending = self.abandoned.swap_remove(free);
             self.recycle(pending);
         }
     }
 
-    /// A lane for this child, if its table is better made small than copied.
-    fn lane(
+    /// A fd_slot for this child, if its table is better made small than copied.
+    fn fd_slot(
         &mut self,
-        way: SpawnWay,
+        method: CloneMethod,
         prepared: &Prepared,
-        host: Host,
+        host: HostStatus,
         ends: [ChildEnd; 3],
-    ) -> Option<(Lane, RawFd)> {
+    ) -> Option<(FdSlot, RawFd)> {
         let can = self.options.close_range
-            && way == SpawnWay::Free
+            && method == CloneMethod::NoWait
             && !prepared.inherit
             && prepared.pass.is_empty();
         // The host may put something else at its own 0 to 2 as soon as this returns, and the table
         // is shared for longer.
         let can = can && !ends.contains(&ChildEnd::Inherit);
         if can {
-            self.lanes.take(host.table, self.mirror.fd())
+            self.fd_slots.take(host.table, self.proc_status.fd())
         } else {
             None
         }
     }
 
-    fn others(&self, prepared: &Prepared, tells: bool) -> Others {
+    fn other_fds(&self, prepared: &Prepared, tells: bool) -> OtherFds {
         if prepared.inherit {
-            Others::Stay
+            OtherFds::Keep
         } else if !self.options.close_range {
-            Others::MarkEach
+            OtherFds::SetCloexecEach
         } else if tells || prepared.needs_descriptors() {
-            Others::Mark
+            OtherFds::SetCloexec
         } else {
-            Others::Close
+            OtherFds::Close
         }
     }
 
-    fn way(&self, prepared: &Prepared, host: Host) -> SpawnWay {
+    fn method(&self, prepared: &Prepared, host: HostStatus) -> CloneMethod {
         if prepared.changes_user() {
-            SpawnWay::Fork
+            CloneMethod::Fork
         } else if self.options.vfork || !self.options.clone3 || host.traced {
-            SpawnWay::Vfork
+            CloneMethod::Vfork
         } else {
-            SpawnWay::Free
+            CloneMethod::NoWait
         }
     }
 
     /// No child was made: nobody uses its memory.
-    fn abandon(&mut self, pending: Pending) {
+    fn abandon(&mut self, pending: PendingSpawn) {
         pending.stack().shared().tid.store(0, Ordering::Relaxed);
         self.recycle(pending);
     }
 
     /// The clone itself, with all signals blocked around it.
-    fn born(
+    fn clone_child(
         &self,
-        way: SpawnWay,
-        pending: &Pending,
+        method: CloneMethod,
+        pending: &PendingSpawn,
         cgroup: Option<&Cgroup>,
     ) -> Result<(u32, Option<OwnedFd>), Errno> {
         pending.stack().arm();
         let (stack, stack_size) = pending.stack().range();
         let tid = std::ptr::from_ref(&pending.stack().shared().tid) as usize;
-        let job = std::ptr::from_ref(pending.job());
+        let child_args = std::ptr::from_ref(pending.child_args());
         let mut pidfd: RawFd = -1;
         let pidfd_to = std::ptr::from_mut(&mut pidfd) as usize;
         let pidfd_flag = if self.options.pidfd {
@@ -365,9 +365,9 @@ impl Spawner {
         } else {
             0
         };
-        let blocked = Blocked::new();
-        let pid = if way == SpawnWay::Free {
-            let table = if pending.job().unshare.is_some() {
+        let blocked = SignalsBlocked::new();
+        let pid = if method == CloneMethod::NoWait {
+            let table = if pending.child_args().unshare.is_some() {
                 libc::CLONE_FILES
             } else {
                 0
@@ -384,17 +384,17 @@ impl Spawner {
             args.cgroup = cgroup
                 .and_then(|cgroup| u64::try_from(cgroup.dir().as_raw_fd()).ok())
                 .unwrap_or(0);
-            // SAFETY: stack, job and words are kept by `Pending` until the kernel has zeroed `tid`;
+            // SAFETY: stack, child_args and words are kept by `PendingSpawn` until the kernel has zeroed `tid`;
             // `run` keeps the rules.
-            unsafe { syscall::clone3(&args, child::run, job) }
+            unsafe { syscall::clone3(&args, child::run, child_args) }
         } else {
-            let memory = match way {
-                SpawnWay::Free | SpawnWay::Vfork => {
+            let memory = match method {
+                CloneMethod::NoWait | CloneMethod::Vfork => {
                     libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_CHILD_CLEARTID
                 }
                 // Asked for under valgrind, which knows fork and vfork, and nothing between.
-                SpawnWay::Fork if self.options.vfork => 0,
-                SpawnWay::Fork => libc::CLONE_VFORK,
+                CloneMethod::Fork if self.options.vfork => 0,
+                CloneMethod::Fork => libc::CLONE_VFORK,
             };
             let flags = memory | pidfd_flag | libc::SIGCHLD;
             let args = CloneArgs {
@@ -404,7 +404,7 @@ impl Spawner {
                 child_tid: tid,
             };
             // SAFETY: as above; in a copy of the memory the child has copies of all three.
-            unsafe { syscall::clone(args, child::run, job) }
+            unsafe { syscall::clone(args, child::run, child_args) }
         };
         drop(blocked);
         let pid = pid?;
@@ -417,14 +417,14 @@ impl Spawner {
     /// After a clone that waited for exec: how it went is known. Where the memory was not shared
     /// (it is a copy on purpose, or vfork is emulated by fork), the child has told it through
     /// the pipe.
-    fn settle(&self, way: SpawnWay, pending: &Pending, read: OwnedFd) {
+    fn read_outcome(&self, method: CloneMethod, pending: &PendingSpawn, read: OwnedFd) {
         let shared = pending.stack().shared();
         if shared.tid.load(Ordering::Acquire) == 0 {
             return;
         }
         // With a fork that waited the answer is there or will never be. Else the end of file is
         // waited for: exec closes the pipe.
-        let waited = way == SpawnWay::Fork && !self.options.vfork;
+        let waited = method == CloneMethod::Fork && !self.options.vfork;
         let unblocked = waited && rustix::io::ioctl_fionbio(&read, true).is_ok();
         debug_assert_eq!(waited, unblocked);
         let mut words = [0; size_of::<Shared>()];
@@ -450,10 +450,10 @@ fn clone3_args(flags: u64, [pidfd, child_tid, stack, stack_size]: [usize; 4]) ->
 }
 
 /// For the ways in which the memory may not be shared.
-fn status_pipe(way: SpawnWay) -> Result<Option<(OwnedFd, OwnedFd)>, SpawnError> {
-    match way {
-        SpawnWay::Free => Ok(None),
-        SpawnWay::Vfork | SpawnWay::Fork => {
+fn status_pipe(method: CloneMethod) -> Result<Option<(OwnedFd, OwnedFd)>, SpawnError> {
+    match method {
+        CloneMethod::NoWait => Ok(None),
+        CloneMethod::Vfork | CloneMethod::Fork => {
             match rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC) {
                 Ok(pipe) => Ok(Some(pipe)),
                 Err(e) => Err(SpawnError::new(Step::Pipe, e.into())),

@@ -1,13 +1,13 @@
-//! A spawn under way: what the child still uses, and how it went.
+//! A spawn under method: what the child still uses, and how it went.
 
 #![expect(
     unsafe_code,
     reason = "gives the memory of a child free, or leaves it for ever"
 )]
 
-use super::child::Job;
+use super::child::ChildArgs;
 use super::explain;
-use super::fd_slot::Lane;
+use super::fd_slot::FdSlot;
 use super::stack::Stack;
 use crate::kernel::SpawnOutcome;
 use crate::kernel::linux::clock;
@@ -16,21 +16,25 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Stack, job and shared words of a child. Dropped while the child still uses them, they are
+/// Stack, child_args and shared words of a child. Dropped while the child still uses them, they are
 /// leaked, never freed.
 #[derive(Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingSpawn {
     stack: ManuallyDrop<Stack>,
-    job: ManuallyDrop<Box<Job>>,
-    lane: ManuallyDrop<Option<Lane>>,
+    child_args: ManuallyDrop<Box<ChildArgs>>,
+    fd_slot: ManuallyDrop<Option<FdSlot>>,
 }
 
-impl Pending {
-    pub(super) fn new(stack: Stack, job: Box<Job>, lane: Option<Lane>) -> Pending {
-        Pending {
+impl PendingSpawn {
+    pub(super) fn new(
+        stack: Stack,
+        child_args: Box<ChildArgs>,
+        fd_slot: Option<FdSlot>,
+    ) -> PendingSpawn {
+        PendingSpawn {
             stack: ManuallyDrop::new(stack),
-            job: ManuallyDrop::new(job),
-            lane: ManuallyDrop::new(lane),
+            child_args: ManuallyDrop::new(child_args),
+            fd_slot: ManuallyDrop::new(fd_slot),
         }
     }
 
@@ -38,8 +42,8 @@ impl Pending {
         &self.stack
     }
 
-    pub(super) fn job(&self) -> &Job {
-        &self.job
+    pub(super) fn child_args(&self) -> &ChildArgs {
+        &self.child_args
     }
 
     /// The child has left the memory: by exec, or by its end.
@@ -50,14 +54,14 @@ impl Pending {
 
     /// It shares the host's table for a while.
     #[cfg(test)]
-    pub(super) fn has_lane(&self) -> bool {
-        self.lane.is_some()
+    pub(super) fn has_fd_slot(&self) -> bool {
+        self.fd_slot.is_some()
     }
 
-    /// The host still has copies of the child's ends in a lane.
+    /// The host still has copies of the child's ends in a fd_slot.
     #[cfg(test)]
-    pub(super) fn is_lending(&self) -> bool {
-        self.lane.as_ref().is_some_and(Lane::is_lent)
+    pub(super) fn is_fd_slot_filled(&self) -> bool {
+        self.fd_slot.as_ref().is_some_and(FdSlot::is_filled)
     }
 
     /// The child has a descriptor table of its own, or has ended.
@@ -70,16 +74,16 @@ impl Pending {
     /// before the end of their streams is waited for.
     pub(crate) fn outcome(&mut self) -> SpawnOutcome {
         if self.has_own_table()
-            && let Some(lane) = self.lane.as_mut()
+            && let Some(fd_slot) = self.fd_slot.as_mut()
         {
-            lane.rest();
+            fd_slot.clear();
         }
         if !self.is_known() {
             return SpawnOutcome::NotYet;
         }
-        match explain::error(self.stack.shared(), &self.job.prepared) {
+        match explain::error(self.stack.shared(), &self.child_args.prepared) {
             Some(error) => SpawnOutcome::Failed(error),
-            // Or it was killed on its way: its exit tells.
+            // Or it was killed on its method: its exit tells.
             None => SpawnOutcome::Started,
         }
     }
@@ -105,35 +109,35 @@ impl Pending {
         }
     }
 
-    /// Stack and lane, once the child has left them; itself if it has not.
-    pub(super) fn into_parts(mut self) -> Result<(Stack, Option<Lane>), Pending> {
+    /// Stack and fd_slot, once the child has left them; itself if it has not.
+    pub(super) fn into_parts(mut self) -> Result<(Stack, Option<FdSlot>), PendingSpawn> {
         if !self.is_known() {
             return Err(self);
         }
-        if let Some(lane) = self.lane.as_mut() {
-            lane.rest();
+        if let Some(fd_slot) = self.fd_slot.as_mut() {
+            fd_slot.clear();
         }
         let mut this = ManuallyDrop::new(self);
         // SAFETY: taken once, since `this` is not used again and its `drop` does not run.
-        unsafe { ManuallyDrop::drop(&mut this.job) };
+        unsafe { ManuallyDrop::drop(&mut this.child_args) };
         // SAFETY: as above.
-        let lane = unsafe { ManuallyDrop::take(&mut this.lane) };
+        let fd_slot = unsafe { ManuallyDrop::take(&mut this.fd_slot) };
         // SAFETY: as above.
-        Ok((unsafe { ManuallyDrop::take(&mut this.stack) }, lane))
+        Ok((unsafe { ManuallyDrop::take(&mut this.stack) }, fd_slot))
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingSpawn {
     fn drop(&mut self) {
         if self.has_own_table() {
             // SAFETY: nobody shares the host's table any more, and this value ends.
-            unsafe { ManuallyDrop::drop(&mut self.lane) };
+            unsafe { ManuallyDrop::drop(&mut self.fd_slot) };
         }
         if !self.is_known() {
             return;
         }
         // SAFETY: nobody uses it any more: the child has left, and this value ends.
-        unsafe { ManuallyDrop::drop(&mut self.job) };
+        unsafe { ManuallyDrop::drop(&mut self.child_args) };
         // SAFETY: as above.
         unsafe { ManuallyDrop::drop(&mut self.stack) };
     }

@@ -18,33 +18,33 @@ use std::sync::Arc;
 /// Where programs are looked for when nobody has set PATH (confstr(3), _CS_PATH).
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// Strings, and the null-terminated list of pointers to them.
-pub(super) struct Strings {
+/// CStringArray, and the null-terminated list of pointers to them.
+pub(super) struct CStringArray {
     owned: Vec<CString>,
     pointers: Vec<*const c_char>,
 }
 
 // SAFETY: the pointers lead to the heap buffers of `owned`, which belong to this value (or to one
 // that outlives it) and are never changed.
-unsafe impl Send for Strings {}
+unsafe impl Send for CStringArray {}
 // SAFETY: as above; everything is read only.
-unsafe impl Sync for Strings {}
+unsafe impl Sync for CStringArray {}
 
 /// Their number: values of variables are nobody's business.
-impl fmt::Debug for Strings {
+impl fmt::Debug for CStringArray {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Strings({})", self.owned.len())
+        write!(f, "CStringArray({})", self.owned.len())
     }
 }
 
-impl Strings {
-    fn new(owned: Vec<CString>) -> Strings {
+impl CStringArray {
+    fn new(owned: Vec<CString>) -> CStringArray {
         let pointers = owned
             .iter()
             .map(|s| s.as_ptr())
             .chain([std::ptr::null()])
             .collect();
-        Strings { owned, pointers }
+        CStringArray { owned, pointers }
     }
 
     /// The list, as execve(2) takes it.
@@ -52,16 +52,16 @@ impl Strings {
         self.pointers.as_ptr()
     }
 
-    /// These after one more, which is this value's own. The others stay where they are: the owner
+    /// These after one more, which is this value's own. The other_fds stay where they are: the owner
     /// of `self` must outlive it.
-    pub(super) fn after(&self, first: &CStr) -> Strings {
+    pub(super) fn after(&self, first: &CStr) -> CStringArray {
         let owned = vec![first.to_owned()];
         let pointers = owned
             .iter()
             .map(|s| s.as_ptr())
             .chain(self.pointers.iter().copied())
             .collect();
-        Strings { owned, pointers }
+        CStringArray { owned, pointers }
     }
 
     /// The strings.
@@ -72,7 +72,7 @@ impl Strings {
 
 /// A limit to be set.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limit {
+pub(super) struct ResourceLimit {
     /// RLIMIT_*.
     pub resource: u32,
     /// Soft and hard limit, as prlimit64(2) reads them.
@@ -83,9 +83,9 @@ pub(super) struct Limit {
 #[derive(Debug)]
 pub(super) struct Prepared {
     /// argv.
-    pub args: Strings,
+    pub args: CStringArray,
     /// envp.
-    pub env: Strings,
+    pub env: CStringArray,
     /// Paths to try, in order.
     pub candidates: Vec<CString>,
     /// They come from PATH (the program has no slash).
@@ -97,7 +97,7 @@ pub(super) struct Prepared {
     /// umask.
     pub umask: Option<u32>,
     /// Limits.
-    pub limits: Vec<Limit>,
+    pub limits: Vec<ResourceLimit>,
     /// User and group.
     pub user: UserPlan,
     /// Signals to be ignored, as a kernel signal set.
@@ -108,7 +108,7 @@ pub(super) struct Prepared {
     pub death: Option<Signal>,
     /// The child's group becomes the foreground of the terminal at descriptor 0.
     pub foreground: bool,
-    /// Host's descriptors that are not close-on-exec stay.
+    /// HostStatus's descriptors that are not close-on-exec stay.
     pub inherit: bool,
     /// Descriptors to pass: host's number, child's number.
     pub pass: Vec<(RawFd, RawFd)>,
@@ -162,7 +162,7 @@ impl Prepared {
             limits: plan
                 .limits
                 .iter()
-                .map(|&(resource, soft, hard)| Limit {
+                .map(|&(resource, soft, hard)| ResourceLimit {
                     resource,
                     values: [soft, hard],
                 })
@@ -206,7 +206,7 @@ fn c_string(text: &OsStr, what: impl FnOnce() -> String) -> Result<CString, Spaw
     CString::new(text.as_bytes()).map_err(|_| refused(format!("there is a NUL byte in {}", what())))
 }
 
-fn arguments(plan: &Plan, program: CString) -> Result<Strings, SpawnError> {
+fn arguments(plan: &Plan, program: CString) -> Result<CStringArray, SpawnError> {
     let first = match &plan.arg0 {
         Some(arg0) => c_string(arg0, || "argument 0".into())?,
         None => program,
@@ -216,7 +216,7 @@ fn arguments(plan: &Plan, program: CString) -> Result<Strings, SpawnError> {
         .iter()
         .enumerate()
         .map(|(n, arg)| c_string(arg, || format!("argument {}", n + 1)));
-    Ok(Strings::new(
+    Ok(CStringArray::new(
         std::iter::once(Ok(first))
             .chain(rest)
             .collect::<Result<_, _>>()?,
@@ -225,7 +225,7 @@ fn arguments(plan: &Plan, program: CString) -> Result<Strings, SpawnError> {
 
 /// The host's variables with the plan's over them, as `NAME=value`. Names, never values, are told
 /// in an error.
-fn environment(plan: &Plan) -> Result<Strings, SpawnError> {
+fn environment(plan: &Plan) -> Result<CStringArray, SpawnError> {
     let hosts = (!plan.env_clear)
         .then(std::env::vars_os)
         .into_iter()
@@ -236,7 +236,7 @@ fn environment(plan: &Plan) -> Result<Strings, SpawnError> {
         .iter()
         .filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
     let strings = kept.chain(set).map(|(name, value)| variable(name, value));
-    Ok(Strings::new(strings.collect::<Result<_, _>>()?))
+    Ok(CStringArray::new(strings.collect::<Result<_, _>>()?))
 }
 
 fn variable(name: OsString, value: OsString) -> Result<CString, SpawnError> {

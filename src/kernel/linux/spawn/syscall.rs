@@ -12,7 +12,7 @@
 //! | --- | --- | --- |
 //! | rt_sigaction | signal handlers | no: CLONE_SIGHAND is not given, the child has a copy |
 //! | rt_sigprocmask, prctl(PR_SET_PDEATHSIG) | the task | no |
-//! | setpgid, setrlimit, setgroups, setresgid, setresuid | the process | no (credentials: only in the way [`super::SpawnWay::Fork`]) |
+//! | setpgid, setrlimit, setgroups, setresgid, setresuid | the process | no (credentials: only in the method [`super::CloneMethod::Fork`]) |
 //! | dup3, fcntl, close, close_range, unshare, openat, pread64, read, write | the descriptor table | no: CLONE_FILES is not given, or the table is unshared before anything in it is changed |
 //! | chdir, umask | the file system context | no: CLONE_FS is not given |
 //! | execve | the address space | it leaves the shared one, which stays as it is |
@@ -28,9 +28,9 @@ use std::arch::asm;
 use std::ffi::{c_int, c_long};
 
 /// What a system call came to.
-pub(super) type Answer = Result<usize, Errno>;
+pub(super) type SyscallResult = Result<usize, Errno>;
 
-fn answer(raw: isize) -> Answer {
+fn answer(raw: isize) -> SyscallResult {
     // The kernel's errors are -4095 to -1; anything else is a value (an address may be "negative").
     if (-4095..0).contains(&raw) {
         Err(Errno::from_raw(raw.unsigned_abs() as i32))
@@ -44,7 +44,7 @@ fn answer(raw: isize) -> Answer {
 /// # Safety
 /// What the call does with its arguments must be sound: pointers valid for what the kernel reads
 /// and writes there.
-pub(super) unsafe fn call(number: c_long, args: [usize; 5]) -> Answer {
+pub(super) unsafe fn call(number: c_long, args: [usize; 5]) -> SyscallResult {
     let raw: isize;
     let [a, b, c, d, e] = args;
     #[cfg(target_arch = "x86_64")]
@@ -63,16 +63,20 @@ pub(super) unsafe fn call(number: c_long, args: [usize; 5]) -> Answer {
     answer(raw)
 }
 
-/// What a child runs: it gets `job`, and its result becomes its exit status.
+/// What a child runs: it gets `child_args`, and its result becomes its exit status.
 pub(super) type Entry<T> = extern "C" fn(*const T) -> c_int;
 
-/// clone3(2). The parent gets the child's process id; the child runs `entry(job)` on its new stack
+/// clone3(2). The parent gets the child's process id; the child runs `entry(child_args)` on its new stack
 /// and ends with its result.
 ///
 /// # Safety
-/// `args` must be sound: without CLONE_VFORK, the stack, `job`, and what both point to, must stay
+/// `args` must be sound: without CLONE_VFORK, the stack, `child_args`, and what both point to, must stay
 /// until the child has left the memory. `entry` must keep the rules of this module's header.
-pub(super) unsafe fn clone3<T>(args: &libc::clone_args, entry: Entry<T>, job: *const T) -> Answer {
+pub(super) unsafe fn clone3<T>(
+    args: &libc::clone_args,
+    entry: Entry<T>,
+    child_args: *const T,
+) -> SyscallResult {
     // CLONE_ARGS_SIZE_VER0: what Linux 5.3 knew; VER2 has a cgroup (Linux 5.7).
     let size = if args.cgroup == 0 { 64 } else { 88 };
     // SAFETY: so many bytes of `clone_args` are those versions; the rest is the caller's promise.
@@ -81,7 +85,7 @@ pub(super) unsafe fn clone3<T>(args: &libc::clone_args, entry: Entry<T>, job: *c
             libc::SYS_clone3,
             [std::ptr::from_ref(args) as usize, size, 0, 0, 0],
             entry,
-            job,
+            child_args,
         )
     }
 }
@@ -103,7 +107,11 @@ pub(super) struct CloneArgs {
 ///
 /// # Safety
 /// As [`clone3`].
-pub(super) unsafe fn clone<T>(args: CloneArgs, entry: Entry<T>, job: *const T) -> Answer {
+pub(super) unsafe fn clone<T>(
+    args: CloneArgs,
+    entry: Entry<T>,
+    child_args: *const T,
+) -> SyscallResult {
     // The flags are a 32-bit set: no sign extension.
     let flags = args.flags.cast_unsigned() as usize;
     #[cfg(target_arch = "x86_64")]
@@ -111,15 +119,20 @@ pub(super) unsafe fn clone<T>(args: CloneArgs, entry: Entry<T>, job: *const T) -
     #[cfg(target_arch = "aarch64")]
     let list = [flags, args.stack_top, args.pidfd, 0, args.child_tid];
     // SAFETY: the caller's promise.
-    unsafe { fork_into(libc::SYS_clone, list, entry, job) }
+    unsafe { fork_into(libc::SYS_clone, list, entry, child_args) }
 }
 
-/// A clone call, and the child's way into `entry` and out of the process, without a return through
+/// A clone call, and the child's method into `entry` and out of the process, without a return through
 /// a frame that is the parent's.
 ///
 /// # Safety
 /// As [`clone3`].
-unsafe fn fork_into<T>(number: c_long, args: [usize; 5], entry: Entry<T>, job: *const T) -> Answer {
+unsafe fn fork_into<T>(
+    number: c_long,
+    args: [usize; 5],
+    entry: Entry<T>,
+    child_args: *const T,
+) -> SyscallResult {
     let raw: isize;
     let [a, b, c, d, e] = args;
     #[cfg(target_arch = "x86_64")]
@@ -143,7 +156,7 @@ unsafe fn fork_into<T>(number: c_long, args: [usize; 5], entry: Entry<T>, job: *
             exit_group = const libc::SYS_exit_group,
             inlateout("rax") number as isize => raw,
             in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e,
-            in("r12") job, in("r13") entry,
+            in("r12") child_args, in("r13") entry,
             lateout("rcx") _, lateout("r11") _,
         );
     }
@@ -165,7 +178,7 @@ unsafe fn fork_into<T>(number: c_long, args: [usize; 5], entry: Entry<T>, job: *
             in("x8") number,
             inlateout("x0") a => raw,
             in("x1") b, in("x2") c, in("x3") d, in("x4") e,
-            in("x20") job, in("x21") entry,
+            in("x20") child_args, in("x21") entry,
         );
     }
     answer(raw)

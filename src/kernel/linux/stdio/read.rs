@@ -1,6 +1,6 @@
 //! Pipes: made close-on-exec, our end non-blocking, the child's end blocking.
 
-use crate::kernel::linux::poll::uring::{Read, Reads, Uring};
+use crate::kernel::linux::poll::uring::{RingRead, RingReads, Uring};
 use crate::kernel::linux::table::{Reader, Table};
 use crate::kernel::{Batch, ReadOp, ReadResult};
 use crate::types::limits::BATCH;
@@ -17,17 +17,20 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 #[derive(Debug)]
 pub(crate) struct Pipe {
     /// Non-blocking.
-    pub ours: OwnedFd,
+    pub host_end: OwnedFd,
     /// Blocking, as programs expect of what they are started with.
-    pub childs: OwnedFd,
+    pub child_end: OwnedFd,
 }
 
 impl Pipe {
     /// A pipe that the child writes.
     pub(crate) fn from_child() -> Result<Pipe, Errno> {
-        let (ours, childs) = pipe_with(PipeFlags::CLOEXEC)?;
-        set_nonblocking(&ours)?;
-        Ok(Pipe { ours, childs })
+        let (host_end, child_end) = pipe_with(PipeFlags::CLOEXEC)?;
+        set_nonblocking(&host_end)?;
+        Ok(Pipe {
+            host_end,
+            child_end,
+        })
     }
 
     /// The same, of a capacity to ask for, in bytes; and what was had.
@@ -37,30 +40,36 @@ impl Pipe {
     /// /proc/sys/fs/pipe-user-pages-soft (pipe(7)).
     pub(crate) fn of_capacity(size: u32) -> Result<(Pipe, Option<u32>), Errno> {
         let pipe = Pipe::from_child()?;
-        let had = fcntl_setpipe_size(&pipe.ours, usize::try_from(size).unwrap_or(usize::MAX));
-        let had = had.or_else(|_| fcntl_getpipe_size(&pipe.ours)).ok();
+        let had = fcntl_setpipe_size(&pipe.host_end, usize::try_from(size).unwrap_or(usize::MAX));
+        let had = had.or_else(|_| fcntl_getpipe_size(&pipe.host_end)).ok();
         Ok((pipe, had.and_then(|had| u32::try_from(had).ok())))
     }
 
     /// A pair of sockets whose other end the child writes.
     pub(crate) fn sockets() -> Result<Pipe, Errno> {
-        let (ours, childs) = socketpair(
+        let (host_end, child_end) = socketpair(
             AddressFamily::UNIX,
             SocketType::STREAM,
             SocketFlags::CLOEXEC,
             None,
         )?;
-        set_nonblocking(&ours)?;
+        set_nonblocking(&host_end)?;
         // Who reads the other end finds it at its end.
-        shutdown(&ours, Shutdown::Write)?;
-        Ok(Pipe { ours, childs })
+        shutdown(&host_end, Shutdown::Write)?;
+        Ok(Pipe {
+            host_end,
+            child_end,
+        })
     }
 
     /// A pipe that the child reads.
     pub(crate) fn to_child() -> Result<Pipe, Errno> {
-        let (childs, ours) = pipe_with(PipeFlags::CLOEXEC)?;
-        set_nonblocking(&ours)?;
-        Ok(Pipe { ours, childs })
+        let (child_end, host_end) = pipe_with(PipeFlags::CLOEXEC)?;
+        set_nonblocking(&host_end)?;
+        Ok(Pipe {
+            host_end,
+            child_end,
+        })
     }
 }
 
@@ -93,13 +102,17 @@ pub(crate) fn read_into(reader: &mut Reader, op: &mut ReadOp) -> ReadResult {
         [room, spare] if room.is_empty() => read(fd, &mut **spare),
         into => readv(fd, into),
     });
-    judge(result.map_err(Errno::from), asked, reader)
+    interpret(result.map_err(Errno::from), asked, reader)
 }
 
 /// What a read means that asked for so many bytes. What the poll set has said of a hang-up is taken
 /// back when the read shows that somebody can write again (a pipe can be opened anew through
 /// /proc).
-pub(crate) fn judge(result: Result<usize, Errno>, asked: usize, reader: &mut Reader) -> ReadResult {
+pub(crate) fn interpret(
+    result: Result<usize, Errno>,
+    asked: usize,
+    reader: &mut Reader,
+) -> ReadResult {
     match result {
         Ok(0) => ReadResult::End,
         // A read of a socket stops where a message carried a descriptor, whatever comes behind it.
@@ -117,7 +130,7 @@ pub(crate) fn judge(result: Result<usize, Errno>, asked: usize, reader: &mut Rea
 
 /// A read that is alone: the ring has no call to spare there, and a request of it costs more than
 /// the call itself.
-fn read_alone(ring: &mut Uring, table: &mut Table, op: &mut ReadOp) {
+fn read_single(ring: &mut Uring, table: &mut Table, op: &mut ReadOp) {
     op.result = ReadResult::Stale;
     let Some(reader) = table.reader(op.stream) else {
         return;
@@ -128,7 +141,7 @@ fn read_alone(ring: &mut Uring, table: &mut Table, op: &mut ReadOp) {
         | ReadResult::Data {
             more_available: false,
             ..
-        } => ring.owe(reader.fd.as_fd()),
+        } => ring.rearm(reader.fd.as_fd()),
         // It will be read again, or closed, without a notice.
         ReadResult::Data {
             more_available: true,
@@ -138,26 +151,26 @@ fn read_alone(ring: &mut Uring, table: &mut Table, op: &mut ReadOp) {
         | ReadResult::Failed(_)
         | ReadResult::Stale => {}
     }
-    ring.settle();
+    ring.submit();
 }
 
 /// A batch in one call.
-pub(crate) fn read_all(ring: &mut Uring, table: &mut Table, batch: &mut Batch) {
+pub(crate) fn read_batch(ring: &mut Uring, table: &mut Table, batch: &mut Batch) {
     if let [op] = &mut batch[..] {
-        return read_alone(ring, table, op);
+        return read_single(ring, table, op);
     }
     let mut asked = ArrayVec::<(usize, usize), BATCH>::new();
-    let mut reads = Reads::new();
+    let mut reads = RingReads::new();
     for (place, op) in batch.iter_mut().enumerate() {
         op.result = ReadResult::Stale;
         if let Some(reader) = table.reader_at(op.stream) {
             let into = room_and_spare(op);
             asked.push((place, into[0].len() + into[1].len()));
             // After a hang-up it is hot until it is read out: there is nothing to be told.
-            reads.push(Read {
+            reads.push(RingRead {
                 fd: reader.fd.as_fd(),
                 into,
-                owed: !reader.hung_up,
+                rearm: !reader.hung_up,
                 got: None,
             });
         }
@@ -172,28 +185,28 @@ pub(crate) fn read_all(ring: &mut Uring, table: &mut Table, batch: &mut Batch) {
             continue;
         };
         let was_hung_up = reader.hung_up;
-        op.result = judge(got, asked, reader);
+        op.result = interpret(got, asked, reader);
         if was_hung_up && op.result == ReadResult::Empty {
-            ring.owe(reader.fd.as_fd());
+            ring.rearm(reader.fd.as_fd());
         }
     }
-    ring.settle();
+    ring.submit();
 }
 
 /// Before a socket is closed: from here on who writes gets EPIPE and SIGPIPE, as with a pipe (who
 /// sleeps in a write gets the error alone). Closed with bytes unread it would be ECONNRESET, and no
 /// signal.
-pub(crate) fn hang_up(fd: BorrowedFd<'_>) {
+pub(crate) fn shut_down_socket(fd: BorrowedFd<'_>) {
     // ENOTCONN: the other end is closed.
     if shutdown(fd, Shutdown::Read).is_ok() {
         // Nothing is added any more: this comes to its end.
-        let _ = throw_away(fd, &mut [0; 8 << 10], limits::PIPE_MAX as usize);
+        let _ = discard(fd, &mut [0; 8 << 10], limits::PIPE_MAX as usize);
     }
 }
 
 /// Reads and throws away, at most `most` bytes. `true` when there may be more, `None` when the pipe
 /// has ended or failed.
-pub(crate) fn throw_away(fd: BorrowedFd<'_>, scratch: &mut [u8], most: usize) -> Option<bool> {
+pub(crate) fn discard(fd: BorrowedFd<'_>, scratch: &mut [u8], most: usize) -> Option<bool> {
     let mut read_so_far = 0;
     while read_so_far < most {
         match read(fd, &mut *scratch) {
@@ -253,22 +266,22 @@ mod tests {
                     op(&mut pool, None),
                     Reader {
                         peer: 1,
-                        ..reader(pipe.ours)
+                        ..reader(pipe.host_end)
                     },
                 );
-                assert_eq!(rustix::io::read(&pipe.childs, &mut [0; 8]), Ok(0));
+                assert_eq!(rustix::io::read(&pipe.child_end, &mut [0; 8]), Ok(0));
                 let mut space = [MaybeUninit::uninit(); 64];
                 let mut message = SendAncillaryBuffer::new(&mut space);
-                let fds = [pipe.childs.as_fd()];
+                let fds = [pipe.child_end.as_fd()];
                 assert!(message.push(SendAncillaryMessage::ScmRights(&fds)));
                 let sent = sendmsg(
-                    &pipe.childs,
+                    &pipe.child_end,
                     &[std::io::IoSlice::new(b"ab")],
                     &mut message,
                     SendFlags::empty(),
                 );
                 assert_eq!(sent, Ok(2));
-                assert_eq!(rustix::io::write(&pipe.childs, b"cd"), Ok(2));
+                assert_eq!(rustix::io::write(&pipe.child_end, b"cd"), Ok(2));
                 assert_eq!(
                     read_into(&mut reader, &mut op),
                     ReadResult::Data {
@@ -284,7 +297,7 @@ mod tests {
                     }
                 );
                 assert_eq!(read_into(&mut reader, &mut op), ReadResult::Empty);
-                drop(pipe.childs);
+                drop(pipe.child_end);
                 assert_eq!(
                     read_into(&mut reader, &mut op),
                     ReadResult::End,
@@ -302,16 +315,16 @@ mod tests {
             Pipe::to_child().expect("pipe"),
         ] {
             assert!(
-                fcntl_getfl(&pipe.ours)
+                fcntl_getfl(&pipe.host_end)
                     .expect("flags")
                     .contains(OFlags::NONBLOCK)
             );
             assert!(
-                !fcntl_getfl(&pipe.childs)
+                !fcntl_getfl(&pipe.child_end)
                     .expect("flags")
                     .contains(OFlags::NONBLOCK)
             );
-            for end in [&pipe.ours, &pipe.childs] {
+            for end in [&pipe.host_end, &pipe.child_end] {
                 assert!(fcntl_getfd(end).expect("flags").contains(FdFlags::CLOEXEC));
             }
         }
@@ -322,14 +335,14 @@ mod tests {
         for (asked, had) in [(4096, 4096), (70_000, 1 << 17), (0, 4096)] {
             let (pipe, told) = Pipe::of_capacity(asked).expect("pipe");
             assert_eq!(
-                (fcntl_getpipe_size(&pipe.ours).expect("size"), told),
+                (fcntl_getpipe_size(&pipe.host_end).expect("size"), told),
                 (had, Some(had as u32))
             );
         }
         // More than there can be.
         let (pipe, told) = Pipe::of_capacity(u32::MAX).expect("pipe");
         assert_eq!(
-            fcntl_getpipe_size(&pipe.ours).ok(),
+            fcntl_getpipe_size(&pipe.host_end).ok(),
             told.map(|told| told as usize)
         );
     }
@@ -343,9 +356,9 @@ mod tests {
                 let mut pool = Pool::new(1 << 20);
                 let pipe = Pipe::of_capacity(1 << 17).expect("pipe").0;
                 let mut op = op(&mut pool, Some(1022));
-                let mut reader = reader(pipe.ours);
+                let mut reader = reader(pipe.host_end);
                 assert_eq!(read_into(&mut reader, &mut op), ReadResult::Empty);
-                rustix::io::write(&pipe.childs, b"abcd").expect("write");
+                rustix::io::write(&pipe.child_end, b"abcd").expect("write");
                 assert_eq!(
                     read_into(&mut reader, &mut op),
                     ReadResult::Data {
@@ -361,7 +374,7 @@ mod tests {
 
                 let many = vec![7; BLOCK + 2];
                 assert_eq!(
-                    rustix::io::write(&pipe.childs, &many).expect("write"),
+                    rustix::io::write(&pipe.child_end, &many).expect("write"),
                     many.len()
                 );
                 assert_eq!(
@@ -371,7 +384,7 @@ mod tests {
                         more_available: true
                     }
                 );
-                drop(pipe.childs);
+                drop(pipe.child_end);
                 assert_eq!(read_into(&mut reader, &mut op), ReadResult::End);
             },
         );
@@ -389,10 +402,10 @@ mod tests {
                     op(&mut pool, None),
                     Reader {
                         hung_up: true,
-                        ..reader(pipe.ours)
+                        ..reader(pipe.host_end)
                     },
                 );
-                rustix::io::write(&pipe.childs, b"x").expect("write");
+                rustix::io::write(&pipe.child_end, b"x").expect("write");
                 assert_eq!(
                     read_into(&mut reader, &mut op),
                     ReadResult::Data {
@@ -418,14 +431,17 @@ mod tests {
                 let mut pool = Pool::new(1 << 20);
                 let pipe = Pipe::from_child().expect("pipe");
                 let mut scratch = [0; 16];
-                rustix::io::write(&pipe.childs, &[1; 40]).expect("write");
-                assert_eq!(throw_away(pipe.ours.as_fd(), &mut scratch, 32), Some(true));
-                assert_eq!(throw_away(pipe.ours.as_fd(), &mut scratch, 32), Some(false));
-                drop(pipe.childs);
-                assert_eq!(throw_away(pipe.ours.as_fd(), &mut scratch, 32), None);
+                rustix::io::write(&pipe.child_end, &[1; 40]).expect("write");
+                assert_eq!(discard(pipe.host_end.as_fd(), &mut scratch, 32), Some(true));
+                assert_eq!(
+                    discard(pipe.host_end.as_fd(), &mut scratch, 32),
+                    Some(false)
+                );
+                drop(pipe.child_end);
+                assert_eq!(discard(pipe.host_end.as_fd(), &mut scratch, 32), None);
                 let mut op = op(&mut pool, Some(1024));
                 assert_eq!(
-                    read_into(&mut reader(pipe.ours), &mut op),
+                    read_into(&mut reader(pipe.host_end), &mut op),
                     ReadResult::End,
                     "a full block leaves the spare"
                 );

@@ -12,53 +12,63 @@ use std::os::fd::{AsRawFd, OwnedFd};
 /// What a spawn needs of descriptors, made before the child exists. Dropped, everything is closed
 /// again.
 #[derive(Debug)]
-pub(crate) struct Ends {
+pub(crate) struct StdioSetup {
     /// What becomes the child's 0, 1 and 2.
-    pub child: [ChildEnd; 3],
-    /// The child's ends of its pipes: closed once it has its own.
-    pub childs: [Option<OwnedFd>; 3],
+    pub targets: [ChildEnd; 3],
+    /// The child's stdio of its pipes: closed once it has its own.
+    pub child_ends: [Option<OwnedFd>; 3],
     /// The write end that the loop feeds.
-    pub feed: Option<OwnedFd>,
-    /// The ends that the loop reads.
+    pub stdin: Option<OwnedFd>,
+    /// The stdio that the loop reads.
     pub readers: [Option<Reader>; 2],
     /// Capacities that were had, where one was asked for.
     pub capacities: [Option<u32>; 2],
-    /// Ends for the host.
+    /// StdioSetup for the host.
     pub raw: [Option<OwnedFd>; 3],
 }
 
-impl Ends {
+impl StdioSetup {
     /// Makes what the plan says. `null` is /dev/null, opened at the first need and kept.
-    pub(crate) fn make(plan: &Plan, null: &mut Option<OwnedFd>) -> Result<Ends, SpawnError> {
+    pub(crate) fn make(
+        plan: &Plan,
+        dev_null: &mut Option<OwnedFd>,
+    ) -> Result<StdioSetup, SpawnError> {
         let inherit = [ChildEnd::Inherit; 3];
-        let mut ends = Ends {
-            child: inherit,
-            childs: [None, None, None],
-            feed: None,
+        let mut stdio = StdioSetup {
+            targets: inherit,
+            child_ends: [None, None, None],
+            stdin: None,
             readers: [None, None],
             capacities: [None; 2],
             raw: [None, None, None],
         };
-        ends.stdin(&plan.stdin, null)?;
-        ends.output(1, &plan.stdout, null)?;
-        ends.output(2, &plan.stderr, null)?;
-        Ok(ends)
+        stdio.stdin(&plan.stdin, dev_null)?;
+        stdio.output(1, &plan.stdout, dev_null)?;
+        stdio.output(2, &plan.stderr, dev_null)?;
+        Ok(stdio)
     }
 
-    fn stdin(&mut self, plan: &StdinPlan, null: &mut Option<OwnedFd>) -> Result<(), SpawnError> {
-        self.child[0] = match plan {
+    fn stdin(
+        &mut self,
+        plan: &StdinPlan,
+        dev_null: &mut Option<OwnedFd>,
+    ) -> Result<(), SpawnError> {
+        self.targets[0] = match plan {
             StdinPlan::Inherit => ChildEnd::Inherit,
-            StdinPlan::Null => dev_null(null)?,
+            StdinPlan::Null => open_dev_null(dev_null)?,
             StdinPlan::Fd(fd) => ChildEnd::Fd(fd.as_raw_fd()),
             StdinPlan::Feed | StdinPlan::Raw => {
-                let Pipe { ours, childs } = Pipe::to_child().map_err(no_pipe)?;
+                let Pipe {
+                    host_end,
+                    child_end,
+                } = Pipe::to_child().map_err(no_pipe)?;
                 let place = if matches!(plan, StdinPlan::Raw) {
                     &mut self.raw[0]
                 } else {
-                    &mut self.feed
+                    &mut self.stdin
                 };
-                *place = Some(ours);
-                ChildEnd::Fd(self.childs[0].insert(childs).as_raw_fd())
+                *place = Some(host_end);
+                ChildEnd::Fd(self.child_ends[0].insert(child_end).as_raw_fd())
             }
         };
         Ok(())
@@ -68,19 +78,25 @@ impl Ends {
         &mut self,
         number: usize,
         plan: &OutputPlan,
-        null: &mut Option<OwnedFd>,
+        dev_null: &mut Option<OwnedFd>,
     ) -> Result<(), SpawnError> {
-        self.child[number] = match plan {
+        self.targets[number] = match plan {
             OutputPlan::Inherit => ChildEnd::Inherit,
-            OutputPlan::Null => dev_null(null)?,
+            OutputPlan::Null => open_dev_null(dev_null)?,
             OutputPlan::Fd(fd) => ChildEnd::Fd(fd.as_raw_fd()),
             // stdout was made before: the same descriptor twice, or the host's own stdout.
-            OutputPlan::ToStdout => match self.child[1] {
+            OutputPlan::ToStdout => match self.targets[1] {
                 ChildEnd::Inherit => ChildEnd::Fd(rustix::stdio::raw_stdout()),
                 end => end,
             },
             OutputPlan::Capture { pipe, transport } => {
-                let (Pipe { ours, childs }, peer) = match (transport, pipe) {
+                let (
+                    Pipe {
+                        host_end,
+                        child_end,
+                    },
+                    peer,
+                ) = match (transport, pipe) {
                     (Transport::Socket, _) => sockets().map_err(no_pipe)?,
                     (Transport::Pipe, None) => (Pipe::from_child().map_err(no_pipe)?, 0),
                     (Transport::Pipe, Some(size)) => {
@@ -90,17 +106,20 @@ impl Ends {
                     }
                 };
                 self.readers[number - 1] = Some(Reader {
-                    fd: ours,
+                    fd: host_end,
                     hung_up: false,
                     ended: false,
                     peer,
                 });
-                ChildEnd::Fd(self.childs[number].insert(childs).as_raw_fd())
+                ChildEnd::Fd(self.child_ends[number].insert(child_end).as_raw_fd())
             }
             OutputPlan::Raw => {
-                let Pipe { ours, childs } = Pipe::from_child().map_err(no_pipe)?;
-                self.raw[number] = Some(ours);
-                ChildEnd::Fd(self.childs[number].insert(childs).as_raw_fd())
+                let Pipe {
+                    host_end,
+                    child_end,
+                } = Pipe::from_child().map_err(no_pipe)?;
+                self.raw[number] = Some(host_end);
+                ChildEnd::Fd(self.child_ends[number].insert(child_end).as_raw_fd())
             }
         };
         Ok(())
@@ -110,7 +129,7 @@ impl Ends {
 /// Sockets, and the inode of the child's: the only thing by which those who hold it are known.
 fn sockets() -> Result<(Pipe, u32), Errno> {
     let pipe = Pipe::sockets()?;
-    let inode = rustix::fs::fstat(&pipe.childs)?.st_ino;
+    let inode = rustix::fs::fstat(&pipe.child_end)?.st_ino;
     Ok((pipe, u32::try_from(inode).unwrap_or(u32::MAX)))
 }
 
@@ -118,17 +137,17 @@ fn no_pipe(errno: Errno) -> SpawnError {
     SpawnError::new(Step::Pipe, errno)
 }
 
-fn dev_null(null: &mut Option<OwnedFd>) -> Result<ChildEnd, SpawnError> {
-    if null.is_none() {
+fn open_dev_null(dev_null: &mut Option<OwnedFd>) -> Result<ChildEnd, SpawnError> {
+    if dev_null.is_none() {
         let opened = openat(
             CWD,
             c"/dev/null",
             OFlags::RDWR | OFlags::CLOEXEC,
             Mode::empty(),
         );
-        *null = Some(opened.map_err(|e| no_pipe(e.into()).at("/dev/null"))?);
+        *dev_null = Some(opened.map_err(|e| no_pipe(e.into()).at("/dev/null"))?);
     }
-    Ok(null
+    Ok(dev_null
         .as_ref()
         .map_or(ChildEnd::Inherit, |fd| ChildEnd::Fd(fd.as_raw_fd())))
 }
@@ -151,16 +170,16 @@ mod tests {
     #[test]
     fn each_end_has_one_owner() {
         let mut null = None;
-        let ends = Ends::make(
+        let stdio = StdioSetup::make(
             &plan(StdinPlan::Feed, OutputPlan::Raw, OutputPlan::CAPTURED),
             &mut null,
         )
-        .expect("ends");
-        assert!(ends.feed.is_some() && ends.raw[0].is_none());
-        assert!(ends.raw[1].is_some() && ends.readers[0].is_none());
-        assert!(ends.readers[1].is_some() && ends.raw[2].is_none());
+        .expect("stdio");
+        assert!(stdio.stdin.is_some() && stdio.raw[0].is_none());
+        assert!(stdio.raw[1].is_some() && stdio.readers[0].is_none());
+        assert!(stdio.readers[1].is_some() && stdio.raw[2].is_none());
         assert!(null.is_none(), "not opened before it is needed");
-        for (end, fd) in ends.child.iter().zip(&ends.childs) {
+        for (end, fd) in stdio.targets.iter().zip(&stdio.child_ends) {
             assert_eq!(*end, ChildEnd::Fd(fd.as_ref().expect("a pipe").as_raw_fd()));
         }
     }
@@ -168,22 +187,23 @@ mod tests {
     #[test]
     fn merged_streams_are_one_pipe_and_null_is_opened_once() {
         let mut null = None;
-        let ends = Ends::make(
+        let stdio = StdioSetup::make(
             &plan(StdinPlan::Null, OutputPlan::CAPTURED, OutputPlan::ToStdout),
             &mut null,
         )
-        .expect("ends");
-        assert_eq!(ends.child[1], ends.child[2]);
-        assert!(ends.childs[2].is_none() && ends.readers[1].is_none());
+        .expect("stdio");
+        assert_eq!(stdio.targets[1], stdio.targets[2]);
+        assert!(stdio.child_ends[2].is_none() && stdio.readers[1].is_none());
         let first = null.as_ref().map(AsRawFd::as_raw_fd);
-        let ends = Ends::make(
+        let stdio = StdioSetup::make(
             &plan(StdinPlan::Null, OutputPlan::Null, OutputPlan::ToStdout),
             &mut null,
         )
-        .expect("ends");
+        .expect("stdio");
         assert_eq!(null.as_ref().map(AsRawFd::as_raw_fd), first);
         assert!(
-            ends.child
+            stdio
+                .targets
                 .iter()
                 .all(|end| Some(*end) == first.map(ChildEnd::Fd))
         );
@@ -199,11 +219,12 @@ mod tests {
             StdinPlan::Fd(Arc::clone(&file)),
             OutputPlan::Fd(Arc::clone(&file)),
         );
-        let ends = Ends::make(&plan(stdin, stdout, OutputPlan::Inherit), &mut None).expect("ends");
-        assert_eq!(ends.child, [given, given, ChildEnd::Inherit]);
-        drop(ends);
+        let stdio =
+            StdioSetup::make(&plan(stdin, stdout, OutputPlan::Inherit), &mut None).expect("stdio");
+        assert_eq!(stdio.targets, [given, given, ChildEnd::Inherit]);
+        drop(stdio);
         assert_eq!(Arc::strong_count(&file), 1);
-        let ends = Ends::make(
+        let stdio = StdioSetup::make(
             &plan(
                 StdinPlan::Inherit,
                 OutputPlan::Inherit,
@@ -211,9 +232,9 @@ mod tests {
             ),
             &mut None,
         )
-        .expect("ends");
+        .expect("stdio");
         assert_eq!(
-            ends.child,
+            stdio.targets,
             [ChildEnd::Inherit, ChildEnd::Inherit, ChildEnd::Fd(1)]
         );
     }

@@ -126,10 +126,10 @@ fn a_stolen_zombie_pins_no_number() {
             .expect("stolen");
         // The number is nobody's any more; the member is still reached, by a name of its own.
         // Without such a name: not at all.
-        rig.linux.capabilities.pidfd_open = false;
+        rig.linux.inner.capabilities.pidfd_open = false;
         assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::NoWay);
         assert!(is_alive(member));
-        rig.linux.capabilities.pidfd_open = true;
+        rig.linux.inner.capabilities.pidfd_open = true;
         rig.linux.collect(token, Keep::No);
         assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::Sent);
         eventually("the member ends", || !is_alive(member));
@@ -179,8 +179,8 @@ fn without_pidfds_the_number_is_used_while_the_leader_is_ours() {
                 ..LinuxOptions::default()
             });
             (
-                rig.linux.capabilities.pidfd_open,
-                rig.linux.capabilities.pidfd_signal,
+                rig.linux.inner.capabilities.pidfd_open,
+                rig.linux.inner.capabilities.pidfd_signal,
             ) = (false, false);
             let (token, member) = left_behind(&mut rig, WAIT);
             rig.row(token).pidfd = None;
@@ -282,7 +282,7 @@ fn members_that_a_scan_has_found_are_signalled_by_their_own_names() {
             let known = rig.row(token).known.clone();
             assert!(
                 open_verified(
-                    rig.linux.scanner.proc().expect("/proc"),
+                    rig.linux.inner.scanner.proc().expect("/proc"),
                     known[0].pid,
                     Some(known[0].start)
                 )

@@ -15,10 +15,15 @@ use super::table::Row;
 use crate::capture::Pool;
 use crate::command::Transport;
 use crate::command::plan::{OutputPlan, StdinPlan};
+use crate::kernel::linux::poll::{Interest, Key};
+use crate::kernel::linux::process::identity::open_verified;
+use crate::kernel::linux::stdio::read;
 use crate::kernel::linux::*;
-use crate::kernel::{ReadOp, Wake};
+use crate::kernel::{Notice, ReadOp, Wake};
 use crate::testing::isolation::alone;
-use crate::types::{ExitInfo, Stream};
+use crate::types::{
+    BackendChoice, ExitInfo, ExitSource, ExitSourceChoice, GroupSignal, Slot, Stream, What, limits,
+};
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -245,12 +250,12 @@ impl Rig {
     }
 
     fn row(&mut self, token: Token) -> &mut Row {
-        self.linux.table.get_mut(token).expect("a row")
+        self.linux.inner.table.get_mut(token).expect("a row")
     }
 
     fn close(&mut self, token: Token) {
         self.linux.release(token, Release::Close);
-        self.linux.tidy();
+        self.linux.close_deferred();
     }
 
     /// Kills the group whatever is in it, and closes.

@@ -171,7 +171,7 @@ fn a_stdin_that_nobody_reads_is_told_and_kills_nobody() {
             };
             for nosignal in [false, true] {
                 let mut rig = Rig::new(LinuxOptions::default());
-                rig.linux.capabilities.nosignal_write &= nosignal;
+                rig.linux.inner.capabilities.nosignal_write &= nosignal;
                 let token = rig.start(
                     0,
                     Plan {
@@ -241,7 +241,7 @@ fn kept_work_goes_on_writing_after_its_generation() {
                     path.display()
                 );
                 let (hold, release) = read::Pipe::to_child()
-                    .map(|p| (p.childs, p.ours))
+                    .map(|p| (p.child_end, p.host_end))
                     .expect("pipe");
                 let mut plan = sh(&script);
                 plan.pass = vec![(Arc::new(hold), 3)];
@@ -262,7 +262,7 @@ fn kept_work_goes_on_writing_after_its_generation() {
                 std::fs::remove_file(&path).expect("remove");
                 eventually("its pipes end", || {
                     rig.peek();
-                    rig.linux.lingering.is_empty()
+                    rig.linux.inner.lingering.is_empty()
                 });
             }
         },

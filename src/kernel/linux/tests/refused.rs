@@ -138,7 +138,7 @@ fn a_pidfd_from_clone_needs_no_pidfd_open() {
                     Signalled::NoWay
                 };
                 assert_eq!(runs(&mut rig), (three(), way));
-                assert!(rig.linux.sigchld.is_none());
+                assert!(rig.linux.inner.sigchld.is_none());
             }
         },
     );

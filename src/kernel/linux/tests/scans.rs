@@ -376,7 +376,7 @@ fn a_watched_member_is_told_once_when_it_ends() {
                 rig.linux.watch(&members[0], token.with(What::Member(0))),
                 Err(Errno::from_raw(libc::ESRCH))
             );
-            rig.linux.capabilities.pidfd_open = false;
+            rig.linux.inner.capabilities.pidfd_open = false;
             assert_eq!(
                 rig.linux.watch(&members[0], token.with(What::Member(0))),
                 Err(Errno::from_raw(libc::ENOSYS))
@@ -390,7 +390,7 @@ fn a_watched_member_is_told_once_when_it_ends() {
 fn without_proc_nothing_is_found_and_nothing_is_claimed() {
     let mut rig = Rig::new(LinuxOptions::default());
     let token = rig.start(0, plan(&["sleep", "60"]));
-    rig.linux.scanner.lose_proc();
+    rig.linux.inner.scanner.lose_proc();
     let mut scan = Scan {
         id: 1,
         members: vec![token],

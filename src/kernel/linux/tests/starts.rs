@@ -91,8 +91,8 @@ fn running_out_of_descriptors_at_any_step_leaves_nothing() {
                             );
                             assert!(has_no_child());
                             assert!(
-                                rig.linux.table.get(token).is_none()
-                                    && rig.linux.under_way.is_empty()
+                                rig.linux.inner.table.get(token).is_none()
+                                    && rig.linux.inner.pending_spawns.list.is_empty()
                             );
                             failures += 1;
                         }
@@ -124,11 +124,11 @@ fn a_child_that_cannot_be_watched_is_killed_and_reaped() {
         || {
             let mut rig = Rig::new(LinuxOptions::default());
             let token = rig.start(0, plan(&["sleep", "60"]));
-            let row = rig.linux.table.take(token).expect("a row");
-            rig.linux.under_way.clear();
-            rig.linux.undo(row);
+            let row = rig.linux.inner.table.take(token).expect("a row");
+            rig.linux.inner.pending_spawns.list.clear();
+            rig.linux.inner.undo(row);
             assert!(has_no_child());
-            assert!(rig.linux.lingering.is_empty());
+            assert!(rig.linux.inner.lingering.is_empty());
         },
     );
 }
@@ -249,7 +249,7 @@ fn the_descriptor_is_readable_for_each_kind_of_notice_and_not_afterwards() {
     assert!(readable(&rig, 20_000), "a time that is past is now");
     assert_eq!(rig.peek(), []);
     rig.linux
-        .alarm(Some(rig.linux.clock.now().after(Ns::from_millis(50))));
+        .alarm(Some(rig.linux.inner.clock.now().after(Ns::from_millis(50))));
     rig.linux.alarm(None);
     assert!(!readable(&rig, 100));
 

@@ -3,7 +3,7 @@
 
 use super::refused::{refuse, runs, three};
 use crate::kernel::linux::poll::Poller;
-use crate::kernel::linux::poll::uring::{Read, Reads, Uring};
+use crate::kernel::linux::poll::uring::{self, RingRead, RingReads, Uring};
 use crate::kernel::linux::tests::*;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::IoSliceMut;
@@ -22,7 +22,7 @@ const OPTIONS: LinuxOptions = LinuxOptions {
 
 /// A ring that holds so many answers; nothing, and why, where there is none.
 fn ring(completions: u32) -> Option<Uring> {
-    Uring::new(completions)
+    uring::open(completions)
         .inspect_err(|refusal| eprintln!("not tried: {refusal}"))
         .ok()
 }
@@ -303,17 +303,17 @@ fn the_descriptor_stays_readable_when_the_ring_has_overflowed() {
         .map(|_| read::Pipe::from_child().expect("pipe"))
         .collect();
     for (n, pipe) in (0..).zip(&pipes) {
-        ring.add(pipe.ours.as_fd(), Key::Linger(n), Interest::Read)
+        ring.add(pipe.host_end.as_fd(), Key::Linger(n), Interest::Read)
             .expect("add");
     }
-    ring.settle();
+    ring.submit();
     let quiet = read::Pipe::from_child().expect("pipe");
     for pipe in &pipes {
-        rustix::io::write(&pipe.childs, b"x").expect("write");
+        rustix::io::write(&pipe.child_end, b"x").expect("write");
     }
     // A read needs room in the ring for its answer.
     assert_eq!(
-        read_once(&mut ring, quiet.ours.as_fd(), &mut [0; 8]),
+        read_once(&mut ring, quiet.host_end.as_fd(), &mut [0; 8]),
         Err(Errno::from_raw(libc::EAGAIN))
     );
     let (mut keys, mut ready) = (Vec::new(), Vec::with_capacity(5));
@@ -323,7 +323,7 @@ fn the_descriptor_stays_readable_when_the_ring_has_overflowed() {
         }
         ring.wait(Some(Ns::ZERO), &mut ready).expect("wait");
         keys.extend(ready.drain(..).map(|ready| ready.key));
-        ring.settle();
+        ring.submit();
     }
     keys.sort_by_key(|key| key.bits());
     assert_eq!(keys, (0..12).map(Key::Linger).collect::<Vec<_>>());
@@ -331,11 +331,11 @@ fn the_descriptor_stays_readable_when_the_ring_has_overflowed() {
 }
 
 fn read_once(ring: &mut Uring, fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
-    let mut reads = Reads::new();
-    reads.push(Read {
+    let mut reads = RingReads::new();
+    reads.push(RingRead {
         fd,
         into: [IoSliceMut::new(&mut []), IoSliceMut::new(into)],
-        owed: true,
+        rearm: true,
         got: None,
     });
     ring.read(&mut reads);
@@ -388,15 +388,15 @@ fn closing_while_somebody_writes_neither_eats_nor_accepts_a_byte() {
             for round in 0..rounds {
                 let pipe = read::Pipe::of_capacity(4096).expect("pipe").0;
                 let shared = Arc::new((AtomicBool::new(false), AtomicU64::new(0)));
-                ring.add(pipe.ours.as_fd(), Key::Linger(round), Interest::Read)
+                ring.add(pipe.host_end.as_fd(), Key::Linger(round), Interest::Read)
                     .expect("add");
-                ring.settle();
-                give.send((pipe.childs, Arc::clone(&shared)))
+                ring.submit();
+                give.send((pipe.child_end, Arc::clone(&shared)))
                     .expect("the thread runs");
                 let (mut bytes, mut next) = ([0; 64], 0_u8);
                 let mut total = 0;
                 for _ in 0..round % 7 {
-                    let n = read_once(&mut ring, pipe.ours.as_fd(), &mut bytes).unwrap_or(0);
+                    let n = read_once(&mut ring, pipe.host_end.as_fd(), &mut bytes).unwrap_or(0);
                     for byte in &bytes[..n] {
                         assert_eq!(*byte, next, "a gap");
                         next = next.wrapping_add(1);
@@ -404,9 +404,9 @@ fn closing_while_somebody_writes_neither_eats_nor_accepts_a_byte() {
                     total += n as u64;
                 }
                 some += u32::from(total > 0);
-                ring.remove(pipe.ours.as_fd());
-                ring.settle();
-                drop(pipe.ours);
+                ring.remove(pipe.host_end.as_fd());
+                ring.submit();
+                drop(pipe.host_end);
                 shared.0.store(true, Ordering::SeqCst);
                 eventually("the writer is told", || {
                     shared.1.load(Ordering::SeqCst) >> 63 == 1
@@ -507,20 +507,20 @@ fn a_loop_that_is_dropped_leaves_no_pipe_open() {
             let token = rig.token(0);
             let (hold, their) = (read::Pipe::from_child().expect("pipe"), rig.linux.waker());
             // A pipe of the loop's own whose other end is ours.
-            let Poller::Uring(ring) = &mut rig.linux.poller else {
+            let Poller::Uring(ring) = &mut rig.linux.inner.poller else {
                 panic!("a ring")
             };
             ring.add(
-                hold.ours.as_fd(),
+                hold.host_end.as_fd(),
                 Key::Token(token.with(What::Output(Stream::Stdout))),
                 Interest::Read,
             )
             .expect("add");
-            ring.settle();
+            ring.submit();
             drop(rig);
-            drop(hold.ours);
+            drop(hold.host_end);
             assert_eq!(
-                rustix::io::write(&hold.childs, b"x"),
+                rustix::io::write(&hold.child_end, b"x"),
                 Err(rustix::io::Errno::PIPE)
             );
             their.wake();

@@ -1,90 +1,29 @@
-//! Is the ring of any use here? Found by using it, not by the kernel's release: a filter, a setting
-//! or an older kernel may refuse any part of it, or do it otherwise.
+//! The self-test of a new ring. A filter, a setting or an older kernel may refuse any operation, or
+//! do it differently, so each is tried; the kernel's release says nothing about that.
 
-use super::{Interest, Key, Read, Reads, Uring};
+use super::read::{RingRead, RingReads};
+use super::refusal::Refusal;
+use super::ring::Uring;
 use crate::kernel::linux::clock;
-use crate::kernel::linux::poll::Ready;
+use crate::kernel::linux::poll::event::{Interest, Key, Ready};
 use crate::types::{Errno, Ns};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
-use std::fmt;
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Why there is no ring.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    /// The part that did not work; nothing for the ring itself.
-    what: Option<&'static str>,
-    errno: Option<Errno>,
-    /// /proc/sys/kernel/io_uring_disabled, if that is why.
-    setting: Option<String>,
-}
-
-impl Refusal {
-    /// There is no ring.
-    pub(crate) fn refused(errno: Errno) -> Refusal {
-        let setting = (errno.raw() == libc::EPERM)
-            .then(|| std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled"));
-        let setting = setting
-            .and_then(Result::ok)
-            .map(|text| text.trim().to_owned())
-            .filter(|text| text != "0");
-        Refusal {
-            what: None,
-            errno: Some(errno),
-            setting,
-        }
-    }
-
-    /// This part of it does not do what it should.
-    fn surprise(what: &'static str) -> Refusal {
-        Refusal {
-            what: Some(what),
-            errno: None,
-            setting: None,
-        }
-    }
-
-    fn failed(what: &'static str) -> impl Fn(Errno) -> Refusal {
-        move |errno| Refusal {
-            what: Some(what),
-            errno: Some(errno),
-            setting: None,
-        }
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.what, self.errno) {
-            (None, Some(errno)) => write!(f, "io_uring refused: {errno}")?,
-            (Some(what), Some(errno)) => write!(f, "io_uring is of no use here: {what}: {errno}")?,
-            (what, None) => write!(
-                f,
-                "io_uring is of no use here: {}",
-                what.unwrap_or("nothing works")
-            )?,
-        }
-        match &self.setting {
-            Some(setting) => write!(f, " (kernel.io_uring_disabled = {setting})"),
-            None => Ok(()),
-        }
-    }
-}
-
 const BYTES: usize = 4096;
-/// What a wait for nothing sleeps.
+/// Timeout of the wait that finds nothing.
 const PAUSE: Ns = Ns(50_000);
-/// What has happened is there at once; this bounds the damage of a ring that does not say so.
+/// Timeout of a wait whose event has happened already; reached only on a ring that does not work.
 const PATIENCE: Ns = Ns::from_millis(200);
 
-/// Tries everything that is needed. What it watched is gone when it returns.
-pub(crate) fn try_out(ring: &mut Uring) -> Result<(), Refusal> {
+/// Tries every operation that is needed. Nothing is watched when it returns.
+pub(super) fn try_out(ring: &mut Uring) -> Result<(), Refusal> {
     let made = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(Errno::from);
     let (reader, writer) = made.map_err(Refusal::failed("a pipe to try it on"))?;
-    // No more than this has to fit; a refusal is no error.
+    // One page is enough. If the kernel refuses to shrink the pipe, the test works all the same.
     let _ = fcntl_setpipe_size(&reader, BYTES);
     try_reads(ring, reader.as_fd(), &writer)?;
     try_removal(ring, reader, &writer)
@@ -92,16 +31,20 @@ pub(crate) fn try_out(ring: &mut Uring) -> Result<(), Refusal> {
 
 fn try_reads(ring: &mut Uring, reader: BorrowedFd<'_>, writer: &OwnedFd) -> Result<(), Refusal> {
     if read(ring, reader) != Err(Errno::from_raw(libc::EAGAIN)) {
-        return Err(Refusal::surprise("a read of an empty pipe does not say so"));
+        return Err(Refusal::unexpected(
+            "a read of an empty pipe does not say so",
+        ));
     }
     ring.add(reader, Key::Alarm, Interest::Read)
         .map_err(Refusal::failed("a poll"))?;
     let begin = clock::instant();
     if wait(ring, PAUSE)?.is_some() {
-        return Err(Refusal::surprise("a poll of an empty pipe finds something"));
+        return Err(Refusal::unexpected(
+            "a poll of an empty pipe finds something",
+        ));
     }
     if begin.elapsed() < PAUSE.to_duration() || begin.elapsed() > Duration::from_secs(10) {
-        return Err(Refusal::surprise("a wait with a limit does not keep it"));
+        return Err(Refusal::unexpected("a wait with a limit does not keep it"));
     }
     rustix::io::write(writer, &[7; BYTES])
         .map_err(|e| Refusal::failed("a pipe to try it on")(e.into()))?;
@@ -110,47 +53,51 @@ fn try_reads(ring: &mut Uring, reader: BorrowedFd<'_>, writer: &OwnedFd) -> Resu
             key: Key::Alarm,
             hung_up: false,
         }) => {}
-        Some(_) | None => return Err(Refusal::surprise("a poll of a full pipe finds nothing")),
+        Some(_) | None => return Err(Refusal::unexpected("a poll of a full pipe finds nothing")),
     }
-    // It owes a notice: none is due yet.
+    // A read arms the poll again; there is nothing to report yet.
     if read(ring, reader) != Ok(BYTES) {
-        return Err(Refusal::surprise(
+        return Err(Refusal::unexpected(
             "a read of a full pipe does not bring what is there",
         ));
     }
     match wait(ring, Ns::ZERO)? {
-        Some(_) => Err(Refusal::surprise("a poll after a read finds what was read")),
+        Some(_) => Err(Refusal::unexpected(
+            "a poll after a read finds what was read",
+        )),
         None => Ok(()),
     }
 }
 
 fn try_removal(ring: &mut Uring, reader: OwnedFd, writer: &OwnedFd) -> Result<(), Refusal> {
     ring.remove(reader.as_fd());
-    ring.settle();
+    ring.submit();
     drop(reader);
     let mut other_end = [PollFd::new(writer, PollFlags::OUT)];
     let polled = poll(&mut other_end, Some(&Timespec::default()));
     let [other_end] = other_end;
     if polled.is_err() || !other_end.revents().contains(PollFlags::ERR) {
-        return Err(Refusal::surprise(
+        return Err(Refusal::unexpected(
             "a poll that was removed keeps its pipe open",
         ));
     }
     match wait(ring, Ns::ZERO)? {
-        Some(_) => Err(Refusal::surprise("a poll that was removed finds something")),
+        Some(_) => Err(Refusal::unexpected(
+            "a poll that was removed finds something",
+        )),
         None => Ok(()),
     }
 }
 
-/// Room and spare, as in earnest.
+/// A read into two buffers, as the reactor's reads are.
 fn read(ring: &mut Uring, fd: BorrowedFd<'_>) -> Result<usize, Errno> {
     let (mut room, mut spare) = ([0; 16], [0; BYTES]);
     let got = {
-        let mut reads = Reads::new();
-        reads.push(Read {
+        let mut reads = RingReads::new();
+        reads.push(RingRead {
             fd,
             into: [IoSliceMut::new(&mut room), IoSliceMut::new(&mut spare)],
-            owed: true,
+            rearm: true,
             got: None,
         });
         ring.read(&mut reads);
@@ -171,36 +118,9 @@ fn wait(ring: &mut Uring, timeout: Ns) -> Result<Option<Ready>, Refusal> {
         let whole = ring
             .wait(Some(timeout), &mut ready)
             .map_err(Refusal::failed("a wait"))?;
-        // A signal came first: again, but not for ever.
+        // After a signal it is tried again, until the timeout.
         if whole || !ready.is_empty() || begin.elapsed() > timeout.to_duration() {
             return Ok(ready.pop());
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_refusal_says_what_and_why() {
-        let eperm = Errno::from_raw(libc::EPERM);
-        let refusal = Refusal {
-            what: None,
-            errno: Some(eperm),
-            setting: Some("2".into()),
-        };
-        assert_eq!(
-            refusal.to_string(),
-            "io_uring refused: Operation not permitted (EPERM) (kernel.io_uring_disabled = 2)"
-        );
-        assert_eq!(
-            Refusal::failed("a wait")(eperm).to_string(),
-            "io_uring is of no use here: a wait: Operation not permitted (EPERM)"
-        );
-        assert_eq!(
-            Refusal::surprise("a poll finds nothing").to_string(),
-            "io_uring is of no use here: a poll finds nothing"
-        );
     }
 }

@@ -1,8 +1,8 @@
-//! Reads: a batch in one call, each followed by the poll of its stream, all of them over when the
+//! Reads of a batch in one system call, each with the poll of its stream. All have ended when the
 //! call returns.
 
 use super::Uring;
-use super::watches::{Answer, NUMBERS, Name};
+use super::registrations::{Completion, SERIAL_MASK, UserData};
 use crate::types::limits::BATCH;
 use crate::types::{Errno, Ns};
 use arrayvec::ArrayVec;
@@ -10,62 +10,59 @@ use io_uring::{opcode, types};
 use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// One read of a batch.
+/// A read.
 #[derive(Debug)]
-pub(crate) struct Read<'a> {
-    /// Of what.
+pub(crate) struct RingRead<'a> {
     pub fd: BorrowedFd<'a>,
-    /// Where to: filled in this order. The first may be empty.
+    /// The buffers, filled in this order. The first may be empty.
     pub into: [IoSliceMut<'a>; 2],
-    /// A notice is owed after it.
-    pub owed: bool,
-    /// What it brought.
+    /// Arm the poll of the stream after the read.
+    pub rearm: bool,
+    /// The result, once there is one.
     pub got: Option<Result<usize, Errno>>,
 }
 
-/// Reads of one call.
-pub(crate) type Reads<'a> = ArrayVec<Read<'a>, BATCH>;
+/// The reads of one batch.
+pub(crate) type RingReads<'a> = ArrayVec<RingRead<'a>, BATCH>;
 
 impl Uring {
-    /// Does all of them, in their order. Each has its answer when it returns, and nothing of it is
-    /// left with the kernel.
-    pub(crate) fn read(&mut self, reads: &mut Reads<'_>) {
+    /// Does all reads, in their order. Each has its result when this returns.
+    pub(crate) fn read(&mut self, reads: &mut RingReads<'_>) {
         if reads.is_empty() {
             return;
         }
-        self.call = (self.call + 1) & NUMBERS;
+        self.call = (self.call + 1) & SERIAL_MASK;
         let call = self.call;
         for (place, read) in (0..).zip(reads.iter_mut()) {
-            self.push_read(read, Name::Read { call, place });
-            if read.owed {
-                self.owe(read.fd);
+            self.push_read(read, UserData::Read { call, place });
+            if read.rearm {
+                self.rearm(read.fd);
             }
         }
-        self.submit();
+        self.enter();
         while !self.take_reads(call, reads) {
             if self.broken.is_some() {
-                // Nothing that is still queued will ever be submitted.
+                // A broken ring never submits what is still queued.
                 break;
             }
-            // The ring is full, or the kernel has no memory for the request. Neither is for ever.
-            self.spill(|answer| fill(reads, call, answer));
+            // The ring is full, or the kernel has no memory for the request. Both pass.
+            self.spill(|completion| fill(reads, call, completion));
             self.sleep(1, Some(Ns::from_millis(1)));
         }
-        read_otherwise(reads);
+        read_directly(reads);
         if !self.spilled.is_empty() {
-            self.settle();
+            self.submit();
         }
     }
 
-    fn push_read(&mut self, read: &mut Read<'_>, name: Name) {
+    fn push_read(&mut self, read: &mut RingRead<'_>, name: UserData) {
         let [room, _] = &read.into;
         let (into, count) = if room.is_empty() {
             (&mut read.into[1..], 1)
         } else {
             (&mut read.into[..], 2)
         };
-        // `IoSliceMut` has the layout of an iovec. Read from where the pipe stands: there is no
-        // other place.
+        // `IoSliceMut` has the layout of an iovec. A pipe has no other offset than its present one.
         let request = opcode::Readv::new(
             types::Fd(read.fd.as_raw_fd()),
             into.as_mut_ptr().cast::<libc::iovec>(),
@@ -80,15 +77,15 @@ impl Uring {
         );
     }
 
-    /// Looks for their answers. What others wait for stays in the ring, and everything behind it.
-    /// True when all are there.
-    fn take_reads(&mut self, call: u32, reads: &mut Reads<'_>) -> bool {
+    /// Fills in the results that are in the ring. Completions that others wait for, and all behind
+    /// them, stay there. True when every read has its result.
+    fn take_reads(&mut self, call: u32, reads: &mut RingReads<'_>) -> bool {
         let (mut nobodys, mut is_nobodys) = (0, true);
-        self.peek(|watches, answer| {
-            if watches.note(answer) {
+        self.peek(|registrations, completion| {
+            if registrations.note(completion) {
                 is_nobodys = false;
             } else {
-                fill(reads, call, answer);
+                fill(reads, call, completion);
             }
             nobodys += usize::from(is_nobodys);
         });
@@ -99,11 +96,11 @@ impl Uring {
     }
 }
 
-fn fill(reads: &mut Reads<'_>, call: u32, answer: Answer) {
-    let Name::Read {
+fn fill(reads: &mut RingReads<'_>, call: u32, completion: Completion) {
+    let UserData::Read {
         call: answered,
         place,
-    } = answer.name
+    } = completion.user_data
     else {
         return;
     };
@@ -111,15 +108,15 @@ fn fill(reads: &mut Reads<'_>, call: u32, answer: Answer) {
         && let Some(read) = reads.get_mut(place as usize)
     {
         read.got = Some(
-            usize::try_from(answer.result)
-                .map_err(|_| Errno::from_raw(answer.result.wrapping_neg())),
+            usize::try_from(completion.result)
+                .map_err(|_| Errno::from_raw(completion.result.wrapping_neg())),
         );
     }
 }
 
-/// Those that the ring had no answer to, or that a signal came before: without it, one by one.
-fn read_otherwise(reads: &mut Reads<'_>) {
-    let is_open = |read: &&mut Read<'_>| {
+/// Does those reads directly that the ring has no result for, or that a signal interrupted.
+fn read_directly(reads: &mut RingReads<'_>) {
+    let is_open = |read: &&mut RingRead<'_>| {
         read.got
             .is_none_or(|got| got == Err(Errno::from_raw(libc::EINTR)))
     };

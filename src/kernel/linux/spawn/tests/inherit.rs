@@ -38,7 +38,7 @@ fn what_the_host_ignores_or_blocks_the_child_does_not() {
         ] {
             ignore(signal);
         }
-        let blocked = host_status::Blocked::new();
+        let blocked = host_status::SignalsBlocked::new();
         for options in all_options() {
             let mut spawner = Spawner::new(options);
             assert_eq!(
@@ -62,7 +62,7 @@ fn what_the_host_ignores_is_found_without_a_proc_too() {
         ignore(libc::SIGPIPE);
         ignore(64);
         let mut spawner = Spawner::new(options());
-        spawner.mirror = Mirror::blind();
+        spawner.proc_status = ProcStatus::unavailable();
         assert_eq!(status_line(&mut spawner, shell(""), "SigIgn:"), 0);
     });
 }
@@ -171,7 +171,7 @@ fn many_descriptors_are_closed_by_list_and_by_counting() {
             ),
             "0\n1\n2\n3"
         );
-        // Without the list: open(2) of /proc/self/fd is refused to the child by the only way it
+        // Without the list: open(2) of /proc/self/fd is refused to the child by the only method it
         // has, openat; so ls is of no use.
         refuse(&[(libc::SYS_getdents64, libc::ENOSYS)]);
         let script = "for n in 3 4 5 6 7 8 9; do test -e /proc/self/fd/$n && echo $n; done; true";
@@ -218,10 +218,10 @@ fn a_program_and_a_directory_can_be_named_by_a_descriptor_of_the_host() {
     in_a_process_of_its_own(|| {
         let open = |path: &str| OwnedFd::from(File::open(path).expect("there"));
         let (program, usr) = (open("/bin/pwd"), open("/usr"));
-        for way in ["/proc/self/fd", "/dev/fd"] {
+        for method in ["/proc/self/fd", "/dev/fd"] {
             for options in all_options() {
-                let mut plan = plan(format!("{way}/{}", program.as_raw_fd()), &["-P"]);
-                plan.dir = Some(format!("{way}/{}", usr.as_raw_fd()).into());
+                let mut plan = plan(format!("{method}/{}", program.as_raw_fd()), &["-P"]);
+                plan.dir = Some(format!("{method}/{}", usr.as_raw_fd()).into());
                 assert_eq!(
                     says(&mut Spawner::new(options), plan),
                     "/usr",
@@ -235,14 +235,14 @@ fn a_program_and_a_directory_can_be_named_by_a_descriptor_of_the_host() {
 #[test]
 fn a_descriptor_on_its_way_is_not_put_where_another_one_belongs() {
     in_a_process_of_its_own(|| {
-        let scratch = Scratch::new("way");
+        let scratch = Scratch::new("method");
         let [a, b, c] = ["a", "b", "c"].map(|name| {
             let path = scratch.file(name, format!("file {name}\n").as_bytes(), 0o644);
             Arc::new(OwnedFd::from(File::open(path).expect("written")))
         });
         for options in all_options() {
             let mut spawner = Spawner::new(options);
-            // Two change places, so both must be moved out of the way, while a third is put at each
+            // Two change places, so both must be moved out of the method, while a third is put at each
             // of the lowest free numbers.
             for to in 3..20 {
                 let (at_a, at_b) = (a.as_raw_fd(), b.as_raw_fd());
@@ -313,7 +313,7 @@ fn a_child_leads_a_group_of_its_own_when_launch_returns() {
                 .expect("starts");
             let pid = Pid::from_raw(launched.pid as i32).expect("a pid");
             assert_eq!(rustix::process::getpgid(Some(pid)), Ok(pid));
-            // A signal to the group reaches it, wherever it is on its way.
+            // A signal to the group reaches it, wherever it is on its method.
             rustix::process::kill_process_group(pid, rustix::process::Signal::KILL)
                 .expect("a group");
             assert_eq!(

@@ -258,7 +258,7 @@ fn a_host_with_many_descriptors_lends_low_numbers_and_loses_none() {
         let null = null();
         let before = open_descriptors();
         for round in 0..rounds(50) {
-            // Both streams in one pipe, more in flight than there are lanes.
+            // Both streams in one pipe, more in flight than there are fd_slots.
             assert_eq!(
                 says(&mut spawner, plan("/bin/ls", &["/proc/self/fd"])),
                 "0\n1\n2\n3",
@@ -288,8 +288,8 @@ fn a_host_with_many_descriptors_lends_low_numbers_and_loses_none() {
         }
         assert_eq!(open_descriptors(), before);
         assert!(
-            spawner.lanes.free_count() > 0,
-            "lanes were used, and came back"
+            spawner.fd_slots.free_count() > 0,
+            "fd_slots were used, and came back"
         );
         // What is passed may have any number: the table is copied.
         let (last, to) = (filled.last().expect("many"), filled.len() as RawFd + 1_000);
@@ -314,13 +314,13 @@ fn numbers_are_reserved_before_the_host_comes_by_many_descriptors_and_not_where_
         };
         limited(1024).expect("lower");
         assert_eq!(
-            Spawner::new(free()).lanes.free_count(),
+            Spawner::new(free()).fd_slots.free_count(),
             0,
             "a table that stays small is copied"
         );
         limited(2048).expect("as before, or the tests have too few");
         let mut spawner = Spawner::new(free());
-        assert!(spawner.lanes.free_count() > 0);
+        assert!(spawner.fd_slots.free_count() > 0);
         let _filled = fill(1_100);
         let null = null();
         let launch = |spawner: &mut Spawner, ends| {
@@ -328,7 +328,7 @@ fn numbers_are_reserved_before_the_host_comes_by_many_descriptors_and_not_where_
         };
         let mut launched =
             launch(&mut spawner, [ChildEnd::Fd(null.as_raw_fd()); 3]).expect("starts");
-        assert!(launched.pending.has_lane(), "the first child has one");
+        assert!(launched.pending.has_fd_slot(), "the first child has one");
         assert!(matches!(
             known(&mut launched.pending),
             SpawnOutcome::Started
@@ -344,7 +344,7 @@ fn numbers_are_reserved_before_the_host_comes_by_many_descriptors_and_not_where_
             ],
         )
         .expect("starts");
-        assert!(!inherits.pending.has_lane());
+        assert!(!inherits.pending.has_fd_slot());
         assert!(reap(inherits.pid).success());
     });
 }

@@ -56,7 +56,7 @@ fn options() -> SpawnOptions {
     }
 }
 
-/// Every way to make and to equip a child that can be had on a new kernel.
+/// Every method to make and to equip a child that can be had on a new kernel.
 fn all_options() -> [SpawnOptions; 4] {
     [
         options(),
@@ -108,7 +108,7 @@ fn reap(pid: u32) -> ExitStatus {
     std::os::unix::process::ExitStatusExt::from_raw(status.as_raw())
 }
 
-fn known(pending: &mut Pending) -> SpawnOutcome {
+fn known(pending: &mut PendingSpawn) -> SpawnOutcome {
     pending.wait(Some(LONG));
     pending.outcome()
 }
@@ -271,7 +271,7 @@ fn fill(to: RawFd) -> Vec<OwnedFd> {
     filled
 }
 
-/// A spawner that has reserved its lanes, in a host that has many descriptors since.
+/// A spawner that has reserved its fd_slots, in a host that has many descriptors since.
 fn with_lanes() -> (Spawner, Vec<OwnedFd>) {
     let mut spawner = Spawner::new(free());
     let mut filled = fill(260);

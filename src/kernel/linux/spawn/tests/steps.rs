@@ -3,7 +3,7 @@
 use crate::command::plan::UserPlan;
 use crate::kernel::linux::spawn::tests::*;
 
-/// Fails in the same words in every way, and no process is left.
+/// Fails in the same words in every method, and no process is left.
 fn fails(plan: impl Fn() -> Plan) -> SpawnError {
     let mut errors = all_options().map(|options| {
         let mut spawner = Spawner::new(options);

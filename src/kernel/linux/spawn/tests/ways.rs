@@ -4,7 +4,7 @@ use crate::command::plan::UserPlan;
 use crate::kernel::linux::spawn::tests::*;
 use crate::types::Signal;
 
-fn way(spawner: &mut Spawner, plan: Plan) -> SpawnWay {
+fn method(spawner: &mut Spawner, plan: Plan) -> CloneMethod {
     let null = null();
     let mut launched = spawner
         .launch(
@@ -18,9 +18,9 @@ fn way(spawner: &mut Spawner, plan: Plan) -> SpawnWay {
         SpawnOutcome::Started
     ));
     assert!(reap(launched.pid).success());
-    let way = launched.way;
+    let method = launched.method;
     spawner.recycle(launched.pending);
-    way
+    method
 }
 
 #[test]
@@ -28,11 +28,11 @@ fn a_kernel_or_filter_without_clone3_is_served_by_vfork() {
     for errno in [libc::ENOSYS, libc::EPERM] {
         in_a_process_of_its_own(|| {
             let mut spawner = Spawner::new(free());
-            let untraced = way(&mut spawner, shell(":"));
+            let untraced = method(&mut spawner, shell(":"));
             refuse(&[(libc::SYS_clone3, errno)]);
-            assert_eq!(way(&mut spawner, shell(":")), SpawnWay::Vfork);
+            assert_eq!(method(&mut spawner, shell(":")), CloneMethod::Vfork);
             assert!(!spawner.options.clone3, "not tried again");
-            assert!(matches!(untraced, SpawnWay::Free | SpawnWay::Vfork));
+            assert!(matches!(untraced, CloneMethod::NoWait | CloneMethod::Vfork));
         });
     }
 }
@@ -66,7 +66,10 @@ fn a_debugger_is_noticed() {
         let mut seized = [0];
         File::from(read).read_exact(&mut seized).expect("told");
         if seized == [1] {
-            assert_eq!(way(&mut Spawner::new(free()), shell(":")), SpawnWay::Vfork);
+            assert_eq!(
+                method(&mut Spawner::new(free()), shell(":")),
+                CloneMethod::Vfork
+            );
         } else {
             println!("skipped: tracing is not allowed here, or is being done already");
         }
@@ -99,7 +102,7 @@ fn a_child_of_another_user_leaves_the_host_as_it_was() {
                 uid: None,
                 gid: Some(65_533),
             };
-            assert_eq!(way(&mut spawner, plan), SpawnWay::Fork);
+            assert_eq!(method(&mut spawner, plan), CloneMethod::Fork);
             assert_eq!(
                 // SAFETY: asks only.
                 unsafe { libc::prctl(libc::PR_GET_DUMPABLE) },
@@ -212,7 +215,7 @@ fn terminal() -> (OwnedFd, File) {
 }
 
 /// Holds every exec of a file until it is let go: a lease (fcntl(2), F_SETLEASE) must be given up
-/// before others can open it.
+/// before other_fds can open it.
 struct Held {
     file: File,
     path: PathBuf,
@@ -266,7 +269,7 @@ impl Held {
 
 /// False where every spawn waits for exec: a test that holds exec would wait too.
 fn is_free(spawner: &mut Spawner) -> bool {
-    let free = way(spawner, shell(":")) == SpawnWay::Free;
+    let free = method(spawner, shell(":")) == CloneMethod::NoWait;
     if !free {
         println!("skipped: clone3 is refused here, or a tracer is attached");
     }
@@ -334,7 +337,7 @@ fn memory_that_a_child_still_uses_is_not_given_free() {
             held.let_go();
             // Stack, arguments and variables were there: it has found its program.
             assert_eq!(reap(launched.pid).code(), Some(5));
-            spawner.collect();
+            spawner.reclaim();
             assert_eq!(
                 spawner.pool.len(),
                 usize::from(recycled),
@@ -349,7 +352,7 @@ fn memory_that_a_child_still_uses_is_not_given_free() {
 #[test]
 fn a_lane_is_given_back_before_exec() {
     in_a_process_of_its_own(|| {
-        let Some(held) = Held::new("lane") else {
+        let Some(held) = Held::new("fd_slot") else {
             return;
         };
         let (mut spawner, _filled) = with_lanes();
@@ -364,16 +367,16 @@ fn a_lane_is_given_back_before_exec() {
                 Inside::default(),
             )
             .expect("starts");
-        assert!(launched.pending.is_lending());
+        assert!(launched.pending.is_fd_slot_filled());
         let end = std::time::Instant::now() + LONG;
-        while launched.pending.is_lending() && std::time::Instant::now() < end {
+        while launched.pending.is_fd_slot_filled() && std::time::Instant::now() < end {
             assert!(
                 matches!(launched.pending.outcome(), SpawnOutcome::NotYet),
                 "exec is held"
             );
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert!(!launched.pending.is_lending());
+        assert!(!launched.pending.is_fd_slot_filled());
         held.let_go();
         assert_eq!(reap(launched.pid).code(), Some(5));
     });
@@ -402,7 +405,7 @@ fn a_spawn_that_waits_does_not_wait_for_a_fork_of_the_host() {
                     Inside::default(),
                 )
                 .expect("starts");
-            assert_eq!(launched.way, SpawnWay::Fork);
+            assert_eq!(launched.method, CloneMethod::Fork);
             reap(launched.pid).code()
         });
         // Time for it to come to the held exec.
