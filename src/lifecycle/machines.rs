@@ -65,8 +65,8 @@ impl Given {
 /// allocation, but for the lists of members and holders, which are kept.
 ///
 /// ```
-/// use lastwords::lifecycle::{Effect, Happening, Input, Life, policy::Policy};
-/// use lastwords::time::Ns;
+/// use lastwords::__internals::lifecycle::{Effect, Happening, Input, Life};
+/// use lastwords::__internals::types::{Ns, Policy};
 /// let mut life = Life::new(Policy::default(), [true, true], false, true);
 /// assert!(life.begin(Ns::ZERO).is_empty());
 /// assert_eq!(life.handle(Ns(5), Input::Started).as_slice(), [Effect::Tell(Happening::Started)]);

@@ -156,7 +156,7 @@ impl Script {
     /// Reads one. Blocks may be [`MAX_DEPTH`] deep.
     ///
     /// ```
-    /// use lastwords::kernel::sim::script::{Act, Script};
+    /// use lastwords::__internals::kernel::sim::script::{Act, Script};
     /// let script = Script::parse("sleep 5ms; exit 3").unwrap();
     /// assert_eq!(script.acts().last(), Some(&Act::Exit(3)));
     /// assert!(Script::parse("dance").is_err());
