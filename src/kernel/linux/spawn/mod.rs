@@ -19,7 +19,7 @@
 //!   before [`Spawner::launch`] returns.
 //! * A debugger would lose its breakpoints in the shared memory, valgrind and some filters refuse
 //!   clone3: [`CloneMethod`].
-//! * dup3(a, a), and sources that are targets: `remap.rs`.
+//! * dup3(a, a), and sources that are targets: `fd_remap.rs`.
 //! * A spawn that never ends (a frozen cgroup, a dead file system) keeps its memory: [`PendingSpawn`] is
 //!   leaked, not freed, if it is dropped first.
 //! * AddressSanitizer, if this crate itself is built with it, takes frames from a "fake stack" of
