@@ -228,8 +228,8 @@ impl Endurance {
             return Ok(());
         }
         // Any two neighbours are far apart, and all lengths come up.
-        let life = (1000 + self.started * 7919 % 59_000).min(left);
-        let mut command = Command::from(&Role::Counted(life).command()?);
+        let lifecycle = (1000 + self.started * 7919 % 59_000).min(left);
+        let mut command = Command::from(&Role::Counted(lifecycle).command()?);
         command
             .stdin(Stdin::Null)
             .stderr(Output::Capture(Capture::default().max_bytes(self.keep)));

@@ -100,7 +100,7 @@ pub use types::{
     Backend, BackendChoice, BackgroundPolicy, Bound, BuildError, Capabilities, DetachError,
     DrainPolicy, Errno, Exit, ExitSource, ExitSourceChoice, FeedError, FeedRefusal, GroupSignal,
     Holder, LastWordsPolicy, MemberWatch, Outcome, ResourceUsage, RunError, Signal, Signalled,
-    SpawnError, StatusSource, Step, StopPolicy, Stream, Survivor, TooLarge, TurnError, Wait,
+    SpawnError, SpawnStep, StatusSource, StopPolicy, Stream, Survivor, TooLarge, TurnError, Wait,
 };
 
 /// Runs a command to its end on the calling thread, on a loop made for this call.

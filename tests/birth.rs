@@ -7,7 +7,7 @@ use common::gate::Gate;
 use common::host::Host;
 use common::proc::{children, descriptors, mask_has, own_status, stat, wait_dead};
 use common::{LONG, Mode, Way, every_way, ms, sys};
-use lastwords::{Command, Reactor, Signal, Step, Stream, Verdict};
+use lastwords::{Command, Reactor, Signal, SpawnStep, Stream, Verdict};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -225,7 +225,10 @@ fn running_out_of_descriptors_in_the_middle_of_a_spawn_leaves_nothing(way: Way) 
                         error.is_retryable()
                             && matches!(
                                 error.step(),
-                                Step::Pipe | Step::Register | Step::Clone | Step::Exec
+                                SpawnStep::Pipe
+                                    | SpawnStep::Register
+                                    | SpawnStep::Clone
+                                    | SpawnStep::Exec
                             ),
                         "{error}"
                     );

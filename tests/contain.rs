@@ -13,7 +13,7 @@ use common::{LONG, Way, every_way, ms, sys, wait_until};
 use lastwords::__internals::testing::isolation;
 use lastwords::{
     BackgroundPolicy, CgroupOptions, Command, ContainedBy, Containment, Outcome, Reactor,
-    SettledAs, Signal, Step, StopPolicy, Stream, Verdict, Wait,
+    SettledAs, Signal, SpawnStep, StopPolicy, Stream, Verdict, Wait,
 };
 use std::fs;
 use std::time::Duration;
@@ -306,7 +306,7 @@ fn a_cgroup_that_cannot_be_had_is_an_error_that_says_what_is_missing() {
         let error = reactor.spawn(&command).expect_err("refused");
         assert_eq!(
             (error.step(), error.raw_os_error(), error.path()),
-            (Step::Cgroup, errno, Some(parent.as_ref()))
+            (SpawnStep::Cgroup, errno, Some(parent.as_ref()))
         );
         assert!(error.to_string().contains(word), "{error}");
     }
@@ -329,7 +329,7 @@ fn a_cgroup_that_may_not_be_written_is_told_with_how_to_delegate() {
         let error = reactor.spawn(&command).expect_err("refused");
         assert_eq!(
             (error.step(), error.raw_os_error()),
-            (Step::Cgroup, libc::EACCES)
+            (SpawnStep::Cgroup, libc::EACCES)
         );
         assert!(error.to_string().contains("Delegate=yes"), "{error}");
         sys::become_root();

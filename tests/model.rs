@@ -15,7 +15,7 @@ mod moves;
 #[path = "model/world.rs"]
 mod world;
 
-use lastwords::__internals::lifecycle::{Ladder, Life, Timer};
+use lastwords::__internals::lifecycle::{Lifecycle, StopStage, Timer};
 use lastwords::__internals::types::Policy;
 use lastwords::sim::Ns;
 use lastwords::{BackgroundPolicy, Bound, DrainPolicy, Wait};
@@ -47,7 +47,7 @@ impl Seen {
     /// Its number; `None` if it was known (then the number is in the second place).
     fn put(&mut self, state: &Joined, from: u32, by: Option<Move>) -> (bool, u32) {
         let mut hasher = DefaultHasher::new();
-        (&state.life, &state.world).hash(&mut hasher);
+        (&state.lifecycle, &state.world).hash(&mut hasher);
         let next = u32::try_from(self.ways.len()).expect("fewer than 2^32 states");
         let place = *self.places.entry(hasher.finish()).or_insert(next);
         if place == next {
@@ -75,7 +75,7 @@ fn explore(config: &Config) -> Explored {
         ways: Vec::new(),
     };
     let mut queue = VecDeque::new();
-    let mut life = Life::new(
+    let mut lifecycle = Lifecycle::new(
         config.policy,
         config.captured,
         config.feeds_stdin,
@@ -83,14 +83,14 @@ fn explore(config: &Config) -> Explored {
     )
     .led_by(100);
     let mut world = World::new(config);
-    for effect in life.begin(Ns::ZERO) {
+    for effect in lifecycle.begin(Ns::ZERO) {
         assert!(matches!(
             effect,
-            lastwords::__internals::lifecycle::Effect::Arm(..)
+            lastwords::__internals::lifecycle::Effect::ArmTimer(..)
         ));
         world.armed = 1;
     }
-    let first = Joined { life, world };
+    let first = Joined { lifecycle, world };
     queue.push_back((first.clone(), seen.put(&first, 0, None).1));
     // By notices and timers alone: from, to. And the states that must lead to the end.
     let (mut notices, mut must, mut ends) = (Vec::new(), Vec::new(), Vec::new());
@@ -99,15 +99,15 @@ fn explore(config: &Config) -> Explored {
     while let Some((state, place)) = queue.pop_front() {
         if state.is_settled() {
             settled.push(place);
-        } else if state.life.exit_seen() && state.world.insiders().next().is_none() {
+        } else if state.lifecycle.exit_seen() && state.world.insiders().next().is_none() {
             must_now.push(place);
         }
-        if state.life.is_closed() {
+        if state.lifecycle.is_closed() {
             ends.push(place);
             continue;
         }
         if (!state.world.leader && state.world.exec != Exec::Pending)
-            || state.life.stopping() != Ladder::Idle
+            || state.lifecycle.stop_stage() != StopStage::Idle
         {
             must.push(place);
         }
@@ -120,7 +120,7 @@ fn explore(config: &Config) -> Explored {
                     format!(
                         "{} > {step:?}\n      {:?}\n      {:?}",
                         seen.way(place),
-                        turn.at.life.phases(),
+                        turn.at.lifecycle.phases(),
                         turn.at.world
                     )
                 });
@@ -129,7 +129,7 @@ fn explore(config: &Config) -> Explored {
             let (new, to) = seen.put(&turn.at, place, Some(step));
             if step.is_notice() {
                 notices.push((to, place));
-                if !matches!(step, Move::Due(timer, _) if timer != Timer::GroupLook) {
+                if !matches!(step, Move::Due(timer, _) if timer != Timer::GroupPoll) {
                     prompt.push((to, place));
                 }
             }

@@ -5,7 +5,7 @@ mod common;
 use common::host::Host;
 use common::proc::{children, descriptors};
 use common::{Way, every_way, ms, sys};
-use lastwords::{Command, Errno, SpawnError, Step, Stopping, Stream};
+use lastwords::{Command, Errno, SpawnError, SpawnStep, Stopping, Stream};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -68,7 +68,7 @@ fn refused(host: &mut Host, command: &Command) -> SpawnError {
     error
 }
 
-fn assert_is(error: &SpawnError, steps: &[Step], errno: i32, path: &Path) {
+fn assert_is(error: &SpawnError, steps: &[SpawnStep], errno: i32, path: &Path) {
     assert!(steps.contains(&error.step()), "{error:?}");
     assert_eq!(
         (error.errno(), error.raw_os_error()),
@@ -101,7 +101,12 @@ fn a_missing_program_is_not_found(way: Way) {
         } else {
             libc::ENOENT
         };
-        assert_is(&error, &[Step::Exec, Step::Find], errno, Path::new(program));
+        assert_is(
+            &error,
+            &[SpawnStep::Exec, SpawnStep::Find],
+            errno,
+            Path::new(program),
+        );
         assert_eq!(error.is_not_found(), errno == libc::ENOENT, "{error:?}");
         assert!(!error.is_retryable());
     }
@@ -114,13 +119,13 @@ fn a_program_that_cannot_be_executed_says_why(way: Way) {
     let mut host = Host::new(way);
     let plain = files.make("plain", "#!/bin/sh\n", 0o644);
     let error = refused(&mut host, &Command::new(&plain));
-    assert_is(&error, &[Step::Exec], libc::EACCES, &plain);
+    assert_is(&error, &[SpawnStep::Exec], libc::EACCES, &plain);
     assert!(!error.is_not_found());
     let error = refused(&mut host, &Command::new(&files.0));
-    assert_is(&error, &[Step::Exec], libc::EACCES, &files.0);
+    assert_is(&error, &[SpawnStep::Exec], libc::EACCES, &files.0);
     let garbage = files.make("garbage", "\u{1}\u{2}\u{3} not a program", 0o755);
     let error = refused(&mut host, &Command::new(&garbage));
-    assert_is(&error, &[Step::Exec], libc::ENOEXEC, &garbage);
+    assert_is(&error, &[SpawnStep::Exec], libc::ENOEXEC, &garbage);
     host.finish();
 }
 
@@ -134,7 +139,7 @@ fn a_missing_interpreter_is_told_as_such(way: Way) {
         0o755,
     );
     let error = refused(&mut host, &Command::new(&script));
-    assert_is(&error, &[Step::Exec], libc::ENOENT, &script);
+    assert_is(&error, &[SpawnStep::Exec], libc::ENOENT, &script);
     assert!(
         error.to_string().contains("/nonexistent/interpreter"),
         "{error}"
@@ -155,7 +160,7 @@ fn a_working_directory_that_is_none_is_named(way: Way) {
         let mut command = Command::new("true");
         command.current_dir(dir);
         let error = refused(&mut host, &command);
-        assert_is(&error, &[Step::Chdir], errno, dir);
+        assert_is(&error, &[SpawnStep::Chdir], errno, dir);
         assert!(!error.is_not_found(), "not the program: {error}");
     }
     host.finish();
@@ -178,9 +183,9 @@ fn a_command_that_is_none_is_refused_before_anything_is_made(way: Way) {
         in_name,
     ] {
         let error = refused(&mut host, &command);
-        assert_eq!(error.step(), Step::Command, "{error:?}");
+        assert_eq!(error.step(), SpawnStep::Command, "{error:?}");
         let error = host.reactor.start(&command).expect_err("start says so too");
-        assert_eq!(error.step(), Step::Command);
+        assert_eq!(error.step(), SpawnStep::Command);
         assert!(!error.to_string().contains("cret"), "no values: {error}");
     }
     host.finish();
@@ -197,7 +202,7 @@ fn too_large_an_environment_names_the_variable_and_its_size(way: Way) {
     let error = refused(&mut host, &command);
     assert_eq!(
         (error.step(), error.raw_os_error()),
-        (Step::Exec, libc::E2BIG),
+        (SpawnStep::Exec, libc::E2BIG),
         "{error}"
     );
     let sizes = error.largest().expect("what is large");
@@ -230,7 +235,7 @@ fn too_many_arguments_say_how_large_they_are(way: Way) {
     let error = refused(&mut host, &command);
     assert_eq!(
         (error.step(), error.raw_os_error()),
-        (Step::Exec, libc::E2BIG),
+        (SpawnStep::Exec, libc::E2BIG),
         "{error}"
     );
     let sizes = error.largest().expect("what is large");
@@ -252,7 +257,7 @@ fn a_file_that_is_being_written_is_busy(way: Way) {
         .open(&copy)
         .expect("a writer");
     let error = refused(&mut host, &Command::new(&copy));
-    assert_is(&error, &[Step::Exec], libc::ETXTBSY, &copy);
+    assert_is(&error, &[SpawnStep::Exec], libc::ETXTBSY, &copy);
     assert!(error.is_retryable());
     drop(writer);
     host.finish();
@@ -310,7 +315,7 @@ fn a_failed_start_is_told_by_events(way: Way) {
     let error = report.error.as_ref().expect("an error");
     assert_is(
         error,
-        &[Step::Exec],
+        &[SpawnStep::Exec],
         libc::ENOENT,
         Path::new("/nonexistent/program"),
     );
@@ -391,7 +396,7 @@ fn no_process_to_be_had_is_an_error_that_may_pass(way: Way) {
         let error = refused(&mut host, &Command::new("true"));
         assert_eq!(
             (error.step(), error.raw_os_error()),
-            (Step::Clone, libc::EAGAIN),
+            (SpawnStep::Clone, libc::EAGAIN),
             "{error:?}"
         );
         assert!(error.is_retryable());
@@ -413,7 +418,7 @@ fn a_limit_or_a_user_that_is_refused_is_named(way: Way) {
         let error = refused(&mut host, &command);
         assert_eq!(
             (error.step(), error.raw_os_error()),
-            (Step::User, libc::EPERM),
+            (SpawnStep::User, libc::EPERM),
             "{error:?}"
         );
         let mut command = Command::new("true");
@@ -421,7 +426,7 @@ fn a_limit_or_a_user_that_is_refused_is_named(way: Way) {
         let error = refused(&mut host, &command);
         assert_eq!(
             (error.step(), error.raw_os_error()),
-            (Step::Limits, libc::EINVAL),
+            (SpawnStep::Limits, libc::EINVAL),
             "{error:?}"
         );
         host.finish();

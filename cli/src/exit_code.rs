@@ -1,6 +1,6 @@
 //! The exit code of lastwords (SPEC 8).
 
-use lastwords::{Outcome, Report, SettledAs, Signal, SpawnError, Step, StopReason, Verdict};
+use lastwords::{Outcome, Report, SettledAs, Signal, SpawnError, SpawnStep, StopReason, Verdict};
 
 /// The command returned 0, but its background work was waited for and did not finish.
 const UNFINISHED_WORK: u8 = 123;
@@ -64,7 +64,7 @@ fn of_failed_spawn(error: &SpawnError) -> u8 {
         return NOT_FOUND;
     }
     match error.step() {
-        Step::Find | Step::Exec => NOT_EXECUTABLE,
+        SpawnStep::Find | SpawnStep::Exec => NOT_EXECUTABLE,
         _ if error.largest().is_some() => NOT_EXECUTABLE,
         _ => OWN_FAILURE,
     }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     fn ended(exit: Exit, outcome: Outcome) -> Ending {
-        let error = SpawnError::new(Step::Exec, ENOENT);
+        let error = SpawnError::new(SpawnStep::Exec, ENOENT);
         let mut report = Report::of_failed_spawn(
             vec!["x".into()],
             error,
@@ -120,20 +120,20 @@ mod tests {
     #[test]
     fn a_failed_spawn_ends_as_env_and_the_shells_end() {
         let new = |step, errno| SpawnError::new(step, Errno::from_raw(errno));
-        assert_eq!(failed(new(Step::Find, 2)), Ending::Status(127));
-        assert_eq!(failed(new(Step::Exec, 2)), Ending::Status(127));
+        assert_eq!(failed(new(SpawnStep::Find, 2)), Ending::Status(127));
+        assert_eq!(failed(new(SpawnStep::Exec, 2)), Ending::Status(127));
         assert_eq!(
-            failed(new(Step::Exec, 2).because("the interpreter is missing")),
+            failed(new(SpawnStep::Exec, 2).because("the interpreter is missing")),
             Ending::Status(126)
         );
-        assert_eq!(failed(new(Step::Find, 13)), Ending::Status(126));
-        assert_eq!(failed(new(Step::Exec, 8)), Ending::Status(126));
+        assert_eq!(failed(new(SpawnStep::Find, 13)), Ending::Status(126));
+        assert_eq!(failed(new(SpawnStep::Exec, 8)), Ending::Status(126));
         assert_eq!(
-            failed(new(Step::Clone, 7).with_sizes(TooLarge::new(1, Vec::new()))),
+            failed(new(SpawnStep::Clone, 7).with_sizes(TooLarge::new(1, Vec::new()))),
             Ending::Status(126)
         );
-        assert_eq!(failed(new(Step::Chdir, 2)), Ending::Status(125));
-        assert_eq!(failed(new(Step::Pipe, 24)), Ending::Status(125));
+        assert_eq!(failed(new(SpawnStep::Chdir, 2)), Ending::Status(125));
+        assert_eq!(failed(new(SpawnStep::Pipe, 24)), Ending::Status(125));
     }
 
     #[test]

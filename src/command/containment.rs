@@ -1,6 +1,6 @@
 //! What can see the processes of a command.
 
-use crate::types::{Errno, SpawnError, Step};
+use crate::types::{Errno, SpawnError, SpawnStep};
 use std::path::{Path, PathBuf};
 
 /// What can see the processes of a command, and so reach those that have left its process group
@@ -61,7 +61,7 @@ const DELEGATE: &str = "have one delegated (Delegate=yes in a systemd unit; syst
 
 /// A cgroup that could not be had: an error that says what is missing.
 pub(crate) fn cgroup_refused(at: &Path, errno: Errno) -> SpawnError {
-    let error = SpawnError::new(Step::Cgroup, errno).at(at);
+    let error = SpawnError::new(SpawnStep::Cgroup, errno).at(at);
     match errno.raw() {
         libc::EACCES | libc::EPERM => error.because(format!("this user may not make a cgroup there, or put a process into it: {DELEGATE}")),
         libc::EROFS => error.because("cgroup2 is mounted read-only here; a container needs it writable and a cgroup namespace of its own"),

@@ -3,7 +3,7 @@
 
 use super::Capture;
 use super::plan::{OutputPlan, Plan};
-use crate::lifecycle::Given;
+use crate::lifecycle::SharedConfig;
 use crate::text::{LineFunction, Projection};
 use crate::types::{LastWordsPolicy, Policy, Stream};
 use std::fmt;
@@ -23,7 +23,7 @@ pub(crate) struct Said {
 /// What all runs of a command in one loop share.
 pub(crate) struct Run {
     pub(crate) plan: Arc<Plan>,
-    pub(crate) given: Arc<Given>,
+    pub(crate) config: Arc<SharedConfig>,
     pub(crate) captures: [Capture; 2],
     pub(crate) last_words: LastWordsPolicy,
     /// The only way out for text of its streams and its command line.
@@ -41,7 +41,7 @@ impl Run {
     ) -> Run {
         Run {
             plan: Arc::clone(plan),
-            given: Arc::new(Given::new(said.policy, group_signal)),
+            config: Arc::new(SharedConfig::new(said.policy, group_signal)),
             captures: said.captures,
             last_words: said.last_words,
             projection: projection.clone(),
@@ -52,7 +52,7 @@ impl Run {
 
     /// It was made for these.
     pub(crate) fn is_for(&self, projection: &Projection, group_signal: bool) -> bool {
-        self.projection.is_same(projection) && self.given.group_signal() == group_signal
+        self.projection.is_same(projection) && self.config.group_signal() == group_signal
     }
 
     /// Whether this stream is captured.
@@ -87,7 +87,7 @@ impl fmt::Debug for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Run")
             .field("plan", &self.plan)
-            .field("given", &self.given)
+            .field("config", &self.config)
             .finish_non_exhaustive()
     }
 }

@@ -1,9 +1,9 @@
 //! What is asked of a life: where it is, what it needs, and what the report says.
 
-use super::machines::{Life, Told};
+use super::machines::{Completion, Lifecycle};
 use super::{Timer, generation, group, settle, stop};
 use crate::report::{ContainedBy, DrainReport, Settled, SettledAs, StopReport, StreamEnd};
-use crate::types::{DetachError, Exit, Keep, Member, Ns, Outcome, StopPolicy, Stream};
+use crate::types::{CollectMode, DetachError, Exit, Member, Ns, Outcome, StopPolicy, Stream};
 
 /// Where a generation is, in the words of the documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,7 +30,7 @@ pub enum State {
 
 /// How far a stop has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Ladder {
+pub enum StopStage {
     /// Nobody has asked for one.
     Idle,
     /// The first signal is sent; the grace runs.
@@ -41,7 +41,7 @@ pub enum Ladder {
     Over,
 }
 
-impl Life {
+impl Lifecycle {
     /// Where it is.
     pub fn state(&self) -> State {
         match self.drain.phase() {
@@ -61,14 +61,14 @@ impl Life {
 
     /// How it is stopped when nothing else is said.
     pub fn stop_policy(&self) -> StopPolicy {
-        self.given.policy.stop
+        self.config.policy.stop
     }
 
     /// What the leader is to be collected with, now. It is kept as a zombie only where its number
     /// is the one safe way to the group, and a way may be needed: a stop is in progress, or
     /// nobody looks (so nobody else is known). Not if the generation closes with the exit.
-    pub fn keep(&self) -> Keep {
-        let may_signal = self.stop.is_in_progress() || self.given.policy.background.disabled;
+    pub fn collect_mode(&self) -> CollectMode {
+        let may_signal = self.stop.is_in_progress() || self.config.policy.background.disabled;
         let closes_now = match self.drain.phase() {
             generation::Phase::Running => {
                 !self.drain.streams().any_open() && !self.stop.is_in_progress()
@@ -84,16 +84,16 @@ impl Life {
             | generation::Phase::Unfinished
             | generation::Phase::Gone => false,
         };
-        if may_signal && !self.given.group_signal && !closes_now {
-            Keep::Zombie
+        if may_signal && !self.config.group_signal && !closes_now {
+            CollectMode::KeepZombie
         } else {
-            Keep::No
+            CollectMode::Reap
         }
     }
 
     /// Nothing changes any more: it is closed, or the host has let it go.
     pub fn is_closed(&self) -> bool {
-        self.told == Told::Closed || self.drain.phase() == generation::Phase::Gone
+        self.completion == Completion::Closed || self.drain.phase() == generation::Phase::Gone
     }
 
     /// Whether the host may let it go, now.
@@ -111,25 +111,25 @@ impl Life {
             State::Unfinished => Err(DetachError::Killing),
             State::Gone => Err(DetachError::Gone),
             State::Running | State::Exited | State::Drained | State::DrainTimedOut => {
-                match self.stopping() {
-                    Ladder::Killing => Err(DetachError::Killing),
-                    Ladder::Idle | Ladder::Terminating | Ladder::Over => Ok(()),
+                match self.stop_stage() {
+                    StopStage::Killing => Err(DetachError::Killing),
+                    StopStage::Idle | StopStage::Terminating | StopStage::Over => Ok(()),
                 }
             }
         }
     }
 
     /// How far a stop has come.
-    pub fn stopping(&self) -> Ladder {
+    pub fn stop_stage(&self) -> StopStage {
         match self.stop.phase() {
-            stop::Phase::Idle => Ladder::Idle,
-            stop::Phase::Terminating { .. } | stop::Phase::Counting => Ladder::Terminating,
-            stop::Phase::Killing | stop::Phase::Naming(_) => Ladder::Killing,
-            stop::Phase::Over(_) => Ladder::Over,
+            stop::Phase::Idle => StopStage::Idle,
+            stop::Phase::Terminating { .. } | stop::Phase::Counting => StopStage::Terminating,
+            stop::Phase::Killing | stop::Phase::Naming(_) => StopStage::Killing,
+            stop::Phase::Over(_) => StopStage::Over,
         }
     }
 
-    /// A verdict was given: bytes from now on are late.
+    /// A verdict was config: bytes from now on are late.
     pub fn is_late(&self) -> bool {
         matches!(self.state(), State::Drained | State::DrainTimedOut)
     }
@@ -144,7 +144,7 @@ impl Life {
         self.drain.leaders_exit().is_some()
     }
 
-    /// Who was found in the group: for [`Effect::Watch`] and the `BackgroundWait` event.
+    /// Who was found in the group: for [`Effect::WatchMembers`] and the `BackgroundWait` event.
     pub fn members(&self) -> &[Member] {
         self.group.members()
     }
@@ -162,7 +162,7 @@ impl Life {
     /// The drain; `None` before the verdict, and when it could not be started. Allocates for the
     /// holders.
     pub fn drain_report(&self) -> Option<DrainReport> {
-        self.drain.report(self.given.policy.drain)
+        self.drain.report(self.config.policy.drain)
     }
 
     /// The stop; `None` if none was begun. Allocates for those who are stuck.
@@ -227,13 +227,13 @@ impl Life {
                 Timer::StuckAfter => self.stop.phase() == stop::Phase::Killing,
                 Timer::BackgroundGrace => self.settle.phase() == settle::Phase::Grace,
                 Timer::BackgroundWait => self.settle.phase() == settle::Phase::Waiting,
-                Timer::GroupLook => matches!(self.group.phase(), group::Phase::Watching { .. }),
+                Timer::GroupPoll => matches!(self.group.phase(), group::Phase::Watching { .. }),
             }
     }
 
     /// How often something came that cannot come by contract. It changed nothing.
-    pub fn impossible(&self) -> u32 {
-        self.impossible
+    pub fn contract_violations(&self) -> u32 {
+        self.contract_violations
     }
 
     /// The states of drain, group, stop and settle, by the names of their diagrams. For tests.

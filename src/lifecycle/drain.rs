@@ -5,10 +5,10 @@
 //! open, bytes read.
 
 use super::generation::{Phase, Why};
-use super::step::{End, Fact, Step};
+use super::step::{Fact, Step, StopResult};
 use super::stop::Stop;
 use super::streams::Streams;
-use super::{Effect, Happening, Timer};
+use super::{Effect, Notification, Timer};
 use crate::report::{DrainReport, EndedBy, StopReason, StreamEnd, Verdict};
 use crate::types::{Bound, DrainPolicy, Exit, ExitInfo, Holder, Ns, Outcome, Stream};
 
@@ -55,15 +55,15 @@ impl Drain {
 
     pub(super) fn count(&mut self, step: &mut Step<'_>, stream: Stream) {
         if !self.streams.bytes(step.now, stream) {
-            step.impossible("bytes of a stream that is not open");
+            step.contract_violation("bytes of a stream that is not open");
         }
     }
 
     pub(super) fn end(&mut self, step: &mut Step<'_>, stream: Stream, end: StreamEnd) {
         if self.streams.close(step.now, stream, end) {
-            step.effect(Effect::Close(stream));
+            step.effect(Effect::CloseStream(stream));
         } else {
-            step.impossible("the end of a stream that is not open");
+            step.contract_violation("the end of a stream that is not open");
         }
     }
 
@@ -79,7 +79,7 @@ impl Drain {
         self.exit_at = step.now;
         self.streams.exited(step.now);
         self.outcome = Some(outcome(&info, stop));
-        step.tell(Happening::Exited);
+        step.notify(Notification::Exited);
         step.fact(Fact::LeaderEnded);
     }
 
@@ -146,7 +146,7 @@ impl Drain {
 
     pub(super) fn sweep(&mut self, step: &mut Step<'_>) {
         self.sweeping = true;
-        step.effect(Effect::Sweep);
+        step.effect(Effect::ReadAvailable);
     }
 
     pub(super) fn read_once_more(&mut self, step: &mut Step<'_>, why: Why) {
@@ -174,7 +174,7 @@ impl Drain {
 
     pub(super) fn give_drained(&mut self, step: &mut Step<'_>) {
         self.verdict(step, Phase::Drained);
-        step.tell(Happening::Drained { warn: false });
+        step.notify(Notification::Drained { warn: false });
     }
 
     pub(super) fn give_timed_out(&mut self, step: &mut Step<'_>, by: EndedBy) {
@@ -191,12 +191,12 @@ impl Drain {
     }
 
     /// The ladder is over. If the leader stays for all that, there will be no verdict.
-    pub(super) fn give_up(&mut self, step: &mut Step<'_>, end: End, stop: &Stop) {
-        match end {
-            End::Gone => {}
-            End::Stuck | End::Denied | End::NoWay => {
+    pub(super) fn give_up(&mut self, step: &mut Step<'_>, result: StopResult, stop: &Stop) {
+        match result {
+            StopResult::Gone => {}
+            StopResult::Stuck | StopResult::Denied | StopResult::NoWay => {
                 if self.phase == Phase::Failing {
-                    step.tell(Happening::SpawnFailed);
+                    step.notify(Notification::SpawnFailed);
                 } else {
                     let by_limit = stop.reason() == Some(StopReason::Timeout);
                     self.outcome = Some(if by_limit {
@@ -212,10 +212,10 @@ impl Drain {
     }
 
     /// Closes every stream that is open, or marks it as held.
-    pub(super) fn close_streams(&mut self, step: &mut Step<'_>, end: StreamEnd) {
+    pub(super) fn close_streams(&mut self, step: &mut Step<'_>, result: StreamEnd) {
         for stream in Stream::ALL {
-            if self.streams.close(step.now, stream, end) && end != StreamEnd::Held {
-                step.effect(Effect::Close(stream));
+            if self.streams.close(step.now, stream, result) && result != StreamEnd::Held {
+                step.effect(Effect::CloseStream(stream));
             }
         }
     }
@@ -277,7 +277,7 @@ impl Drain {
         }
     }
 
-    /// Nothing more is written to stdin: the verdict is given, or there will be none.
+    /// Nothing more is written to stdin: the verdict is config, or there will be none.
     pub(super) fn is_over(&self) -> bool {
         self.ending().is_some() || matches!(self.phase, Phase::Failed | Phase::Unfinished)
     }

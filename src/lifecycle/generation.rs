@@ -2,10 +2,10 @@
 //! done is in `drain.rs`.
 
 use super::drain::{Drain, Found};
-use super::routing::DrainWord as Heard;
-use super::step::{Step, Word};
+use super::routing::DrainMessage;
+use super::step::{Message, Step};
 use super::stop::Stop;
-use super::{Effect, Happening};
+use super::{Effect, Notification};
 use crate::report::{EndedBy, StreamEnd};
 
 /// Where a generation is in its drain.
@@ -94,19 +94,21 @@ pub(super) enum Why {
 
 impl Drain {
     /// Takes in one word. `stop` is looked at for what was asked, and why.
-    pub(super) fn hear(&mut self, step: &mut Step<'_>, word: Word<'_>, stop: &Stop) {
-        let Some(heard) = Heard::of(word) else { return };
+    pub(super) fn on_message(&mut self, step: &mut Step<'_>, message: Message<'_>, stop: &Stop) {
+        let Some(message) = DrainMessage::of(message) else {
+            return;
+        };
         match self.phase {
-            Phase::Spawning => self.spawning(step, heard, stop),
-            Phase::Failing => self.failing(step, heard, stop),
-            Phase::Running => self.running(step, heard, stop),
-            Phase::Sweeping { cut } => self.sweeping(step, heard, stop, cut),
-            Phase::Exited => self.exited(step, heard, stop),
-            Phase::LastRead { why, got } => self.last_read(step, heard, stop, (why, got)),
-            Phase::Drained => self.drained(step, heard),
-            Phase::DrainTimedOut { by } => self.drain_timed_out(step, heard, by),
-            Phase::Unfinished => self.unfinished(step, heard, stop),
-            Phase::Failed => self.failed(step, heard),
+            Phase::Spawning => self.spawning(step, message, stop),
+            Phase::Failing => self.failing(step, message, stop),
+            Phase::Running => self.running(step, message, stop),
+            Phase::Sweeping { cut } => self.sweeping(step, message, stop, cut),
+            Phase::Exited => self.exited(step, message, stop),
+            Phase::LastRead { why, got } => self.last_read(step, message, stop, (why, got)),
+            Phase::Drained => self.drained(step, message),
+            Phase::DrainTimedOut { by } => self.drain_timed_out(step, message, by),
+            Phase::Unfinished => self.unfinished(step, message, stop),
+            Phase::Failed => self.failed(step, message),
             // Closed: nothing reaches it any more but facts of the same input.
             Phase::Gone => {}
         }
@@ -114,57 +116,60 @@ impl Drain {
 
     // ---- the table, a column each
 
-    fn spawning(&mut self, step: &mut Step<'_>, heard: Heard<'_>, stop: &Stop) {
-        match heard {
-            Heard::Started => {
+    fn spawning(&mut self, step: &mut Step<'_>, message: DrainMessage<'_>, stop: &Stop) {
+        match message {
+            DrainMessage::Started => {
                 self.phase = Phase::Running;
-                step.tell(Happening::Started);
+                step.notify(Notification::Started);
             }
-            Heard::StartFailed => {
+            DrainMessage::StartFailed => {
                 self.phase = Phase::Failing;
                 self.close_streams(step, StreamEnd::Closed);
             }
-            Heard::Bytes(stream, _) => self.count(step, stream),
-            Heard::Ended(stream, end) => self.end(step, stream, end),
-            Heard::LadderOver(end) => self.give_up(step, end, stop),
-            Heard::Paused(stream) => self.streams.pause(step.now, stream),
-            Heard::Resumed(stream) => self.streams.resume(step.now, stream),
-            Heard::GroupEmpty => {}
-            Heard::Exit(_)
-            | Heard::Swept
-            | Heard::IdleDue
-            | Heard::LimitDue
-            | Heard::Holders(..) => {
-                step.impossible("an answer or an exit before the outcome of the spawn");
+            DrainMessage::Bytes(stream, _) => self.count(step, stream),
+            DrainMessage::Ended(stream, end) => self.end(step, stream, end),
+            DrainMessage::StopEnded(end) => self.give_up(step, end, stop),
+            DrainMessage::Paused(stream) => self.streams.pause(step.now, stream),
+            DrainMessage::Resumed(stream) => self.streams.resume(step.now, stream),
+            DrainMessage::GroupEmpty => {}
+            DrainMessage::Exit(_)
+            | DrainMessage::Swept
+            | DrainMessage::IdleDue
+            | DrainMessage::LimitDue
+            | DrainMessage::Holders(..) => {
+                step.contract_violation("an answer or an exit before the outcome of the spawn");
             }
         }
     }
 
-    fn failing(&mut self, step: &mut Step<'_>, heard: Heard<'_>, stop: &Stop) {
-        match heard {
-            Heard::Exit(info) => {
-                step.tell(Happening::SpawnFailed);
+    fn failing(&mut self, step: &mut Step<'_>, message: DrainMessage<'_>, stop: &Stop) {
+        match message {
+            DrainMessage::Exit(info) => {
+                step.notify(Notification::SpawnFailed);
                 self.fail(step, info);
             }
-            Heard::LadderOver(end) => self.give_up(step, end, stop),
-            Heard::Ended(..) | Heard::GroupEmpty | Heard::Paused(_) | Heard::Resumed(_) => {}
-            Heard::Started
-            | Heard::StartFailed
-            | Heard::Bytes(..)
-            | Heard::Swept
-            | Heard::IdleDue
-            | Heard::LimitDue
-            | Heard::Holders(..) => {
-                step.impossible("life in a generation that could not be started")
+            DrainMessage::StopEnded(end) => self.give_up(step, end, stop),
+            DrainMessage::Ended(..)
+            | DrainMessage::GroupEmpty
+            | DrainMessage::Paused(_)
+            | DrainMessage::Resumed(_) => {}
+            DrainMessage::Started
+            | DrainMessage::StartFailed
+            | DrainMessage::Bytes(..)
+            | DrainMessage::Swept
+            | DrainMessage::IdleDue
+            | DrainMessage::LimitDue
+            | DrainMessage::Holders(..) => {
+                step.contract_violation("lifecycle in a generation that could not be started")
             }
         }
     }
 
-    fn running(&mut self, step: &mut Step<'_>, heard: Heard<'_>, stop: &Stop) {
-        match heard {
-            Heard::Bytes(stream, _) => self.count(step, stream),
-            Heard::Ended(stream, end) => self.end(step, stream, end),
-            Heard::Exit(info) => {
+    fn running(&mut self, step: &mut Step<'_>, message: DrainMessage<'_>, stop: &Stop) {
+        match message {
+            DrainMessage::Bytes(stream, _) => self.count(step, stream),
+            DrainMessage::Ended(stream, end) => self.end(step, stream, end),
+            DrainMessage::Exit(info) => {
                 self.exit(step, info, stop);
                 if self.streams.any_open() {
                     self.phase = Phase::Sweeping { cut: false };
@@ -173,59 +178,61 @@ impl Drain {
                     self.give_drained(step);
                 }
             }
-            Heard::LadderOver(end) => self.give_up(step, end, stop),
-            Heard::Paused(stream) => self.streams.pause(step.now, stream),
-            Heard::Resumed(stream) => self.streams.resume(step.now, stream),
-            Heard::GroupEmpty => {}
-            Heard::Started
-            | Heard::StartFailed
-            | Heard::Swept
-            | Heard::IdleDue
-            | Heard::LimitDue
-            | Heard::Holders(..) => step.impossible("a drain before the exit"),
+            DrainMessage::StopEnded(end) => self.give_up(step, end, stop),
+            DrainMessage::Paused(stream) => self.streams.pause(step.now, stream),
+            DrainMessage::Resumed(stream) => self.streams.resume(step.now, stream),
+            DrainMessage::GroupEmpty => {}
+            DrainMessage::Started
+            | DrainMessage::StartFailed
+            | DrainMessage::Swept
+            | DrainMessage::IdleDue
+            | DrainMessage::LimitDue
+            | DrainMessage::Holders(..) => step.contract_violation("a drain before the exit"),
         }
     }
 
-    fn sweeping(&mut self, step: &mut Step<'_>, heard: Heard<'_>, stop: &Stop, cut: bool) {
-        match heard {
-            Heard::Bytes(stream, _) => self.count(step, stream),
-            Heard::Ended(stream, end) => self.end_after_exit(step, stream, end),
-            Heard::Swept => {
+    fn sweeping(&mut self, step: &mut Step<'_>, message: DrainMessage<'_>, stop: &Stop, cut: bool) {
+        match message {
+            DrainMessage::Bytes(stream, _) => self.count(step, stream),
+            DrainMessage::Ended(stream, end) => self.end_after_exit(step, stream, end),
+            DrainMessage::Swept => {
                 self.sweeping = false;
-                step.effect(Effect::Mark);
+                step.effect(Effect::MarkLastWords);
                 if cut {
                     self.read_once_more(step, Why::Stop)
                 } else {
                     self.begin_bounds(step)
                 }
             }
-            Heard::GroupEmpty | Heard::LadderOver(_) => {
+            DrainMessage::GroupEmpty | DrainMessage::StopEnded(_) => {
                 // The sweep that is under way may have passed a stream by already: one more read
                 // follows it.
                 self.phase = Phase::Sweeping {
                     cut: cut || !stop.is_idle(),
                 };
             }
-            Heard::Paused(stream) => self.streams.pause(step.now, stream),
-            Heard::Resumed(stream) => self.streams.resume(step.now, stream),
-            Heard::Started
-            | Heard::StartFailed
-            | Heard::Exit(_)
-            | Heard::IdleDue
-            | Heard::LimitDue
-            | Heard::Holders(..) => step.impossible("a second exit, or a bound before it runs"),
+            DrainMessage::Paused(stream) => self.streams.pause(step.now, stream),
+            DrainMessage::Resumed(stream) => self.streams.resume(step.now, stream),
+            DrainMessage::Started
+            | DrainMessage::StartFailed
+            | DrainMessage::Exit(_)
+            | DrainMessage::IdleDue
+            | DrainMessage::LimitDue
+            | DrainMessage::Holders(..) => {
+                step.contract_violation("a second exit, or a bound before it runs")
+            }
         }
     }
 
-    fn exited(&mut self, step: &mut Step<'_>, heard: Heard<'_>, stop: &Stop) {
-        match heard {
-            Heard::Bytes(stream, _) => self.count(step, stream),
-            Heard::Ended(stream, end) => {
+    fn exited(&mut self, step: &mut Step<'_>, message: DrainMessage<'_>, stop: &Stop) {
+        match message {
+            DrainMessage::Bytes(stream, _) => self.count(step, stream),
+            DrainMessage::Ended(stream, end) => {
                 self.end_after_exit(step, stream, end);
                 self.run_idle_clock(step);
             }
-            Heard::IdleDue => self.idle_due(step, stop),
-            Heard::LimitDue => {
+            DrainMessage::IdleDue => self.idle_due(step, stop),
+            DrainMessage::LimitDue => {
                 let why = if self.is_idle(step) {
                     Why::Both
                 } else {
@@ -233,23 +240,23 @@ impl Drain {
                 };
                 self.read_once_more(step, why);
             }
-            Heard::GroupEmpty | Heard::LadderOver(_) => {
+            DrainMessage::GroupEmpty | DrainMessage::StopEnded(_) => {
                 // Nobody of ours can write any more, or nothing can be done about those who can.
                 if !stop.is_idle() {
                     self.read_once_more(step, Why::Stop);
                 }
             }
-            Heard::Paused(stream) => self.streams.pause(step.now, stream),
-            Heard::Resumed(stream) => {
+            DrainMessage::Paused(stream) => self.streams.pause(step.now, stream),
+            DrainMessage::Resumed(stream) => {
                 self.streams.resume(step.now, stream);
                 self.run_idle_clock(step);
             }
-            Heard::Started
-            | Heard::StartFailed
-            | Heard::Exit(_)
-            | Heard::Swept
-            | Heard::Holders(..) => {
-                step.impossible("a second exit, or an answer nobody asked for");
+            DrainMessage::Started
+            | DrainMessage::StartFailed
+            | DrainMessage::Exit(_)
+            | DrainMessage::Swept
+            | DrainMessage::Holders(..) => {
+                step.contract_violation("a second exit, or an answer nobody asked for");
             }
         }
     }
@@ -257,18 +264,18 @@ impl Drain {
     fn last_read(
         &mut self,
         step: &mut Step<'_>,
-        heard: Heard<'_>,
+        message: DrainMessage<'_>,
         stop: &Stop,
         (why, got): (Why, bool),
     ) {
-        match heard {
-            Heard::Bytes(stream, _) => {
+        match message {
+            DrainMessage::Bytes(stream, _) => {
                 self.count(step, stream);
                 self.phase = Phase::LastRead { why, got: true };
             }
-            Heard::Ended(stream, end) => self.end_after_exit(step, stream, end),
-            Heard::Swept => self.last_read_done(step, stop, why, got),
-            Heard::LimitDue => {
+            DrainMessage::Ended(stream, end) => self.end_after_exit(step, stream, end),
+            DrainMessage::Swept => self.last_read_done(step, stop, why, got),
+            DrainMessage::LimitDue => {
                 let why = match why {
                     Why::Idle | Why::Both => Why::Both,
                     Why::Limit => Why::Limit,
@@ -278,80 +285,86 @@ impl Drain {
                 };
                 self.phase = Phase::LastRead { why, got };
             }
-            Heard::GroupEmpty | Heard::LadderOver(_) => {
+            DrainMessage::GroupEmpty | DrainMessage::StopEnded(_) => {
                 let why = match why {
                     Why::Idle | Why::IdleThenStop if !stop.is_idle() => Why::IdleThenStop,
                     Why::Idle | Why::IdleThenStop | Why::Limit | Why::Both | Why::Stop => why,
                 };
                 self.phase = Phase::LastRead { why, got };
             }
-            Heard::Paused(stream) => self.streams.pause(step.now, stream),
-            Heard::Resumed(stream) => self.streams.resume(step.now, stream),
-            Heard::Started
-            | Heard::StartFailed
-            | Heard::Exit(_)
-            | Heard::IdleDue
-            | Heard::Holders(..) => {
-                step.impossible("a second exit, or an idle bound that is not running");
+            DrainMessage::Paused(stream) => self.streams.pause(step.now, stream),
+            DrainMessage::Resumed(stream) => self.streams.resume(step.now, stream),
+            DrainMessage::Started
+            | DrainMessage::StartFailed
+            | DrainMessage::Exit(_)
+            | DrainMessage::IdleDue
+            | DrainMessage::Holders(..) => {
+                step.contract_violation("a second exit, or an idle bound that is not running");
             }
         }
     }
 
-    fn drained(&mut self, step: &mut Step<'_>, heard: Heard<'_>) {
-        match heard {
-            Heard::Swept => self.sweeping = false,
-            Heard::GroupEmpty | Heard::LadderOver(_) | Heard::Paused(_) | Heard::Resumed(_) => {}
-            Heard::Started
-            | Heard::StartFailed
-            | Heard::Bytes(..)
-            | Heard::Ended(..)
-            | Heard::Exit(_)
-            | Heard::IdleDue
-            | Heard::LimitDue
-            | Heard::Holders(..) => step.impossible("every stream has ended"),
+    fn drained(&mut self, step: &mut Step<'_>, message: DrainMessage<'_>) {
+        match message {
+            DrainMessage::Swept => self.sweeping = false,
+            DrainMessage::GroupEmpty
+            | DrainMessage::StopEnded(_)
+            | DrainMessage::Paused(_)
+            | DrainMessage::Resumed(_) => {}
+            DrainMessage::Started
+            | DrainMessage::StartFailed
+            | DrainMessage::Bytes(..)
+            | DrainMessage::Ended(..)
+            | DrainMessage::Exit(_)
+            | DrainMessage::IdleDue
+            | DrainMessage::LimitDue
+            | DrainMessage::Holders(..) => step.contract_violation("every stream has ended"),
         }
     }
 
-    fn drain_timed_out(&mut self, step: &mut Step<'_>, heard: Heard<'_>, by: EndedBy) {
-        match heard {
-            Heard::Bytes(stream, n) => {
+    fn drain_timed_out(&mut self, step: &mut Step<'_>, message: DrainMessage<'_>, by: EndedBy) {
+        match message {
+            DrainMessage::Bytes(stream, n) => {
                 self.count(step, stream);
                 self.streams.count_late(stream, n);
             }
-            Heard::Ended(stream, end) => self.end(step, stream, end),
-            Heard::Holders(list, complete) => {
+            DrainMessage::Ended(stream, end) => self.end(step, stream, end),
+            DrainMessage::Holders(list, complete) => {
                 if self.found.is_some() {
-                    step.impossible("holders were asked for once");
+                    step.contract_violation("holders were asked for once");
                 } else {
                     self.found = Some(Box::new(Found {
                         list: list.to_vec(),
                         complete,
                     }));
-                    step.tell(Happening::Drained {
+                    step.notify(Notification::Drained {
                         warn: matches!(by, EndedBy::Idle | EndedBy::Limit),
                     });
                 }
             }
             // The last read before its streams are closed.
-            Heard::Swept => self.sweeping = false,
-            Heard::GroupEmpty | Heard::LadderOver(_) | Heard::Paused(_) | Heard::Resumed(_) => {}
-            Heard::Started
-            | Heard::StartFailed
-            | Heard::Exit(_)
-            | Heard::IdleDue
-            | Heard::LimitDue => {
-                step.impossible("the verdict was given");
+            DrainMessage::Swept => self.sweeping = false,
+            DrainMessage::GroupEmpty
+            | DrainMessage::StopEnded(_)
+            | DrainMessage::Paused(_)
+            | DrainMessage::Resumed(_) => {}
+            DrainMessage::Started
+            | DrainMessage::StartFailed
+            | DrainMessage::Exit(_)
+            | DrainMessage::IdleDue
+            | DrainMessage::LimitDue => {
+                step.contract_violation("the verdict was given");
             }
         }
     }
 
-    fn unfinished(&mut self, step: &mut Step<'_>, heard: Heard<'_>, stop: &Stop) {
-        match heard {
-            Heard::Swept => self.sweeping = false,
-            Heard::Bytes(stream, _) => self.count(step, stream),
-            Heard::Ended(stream, end) => self.end(step, stream, end),
+    fn unfinished(&mut self, step: &mut Step<'_>, message: DrainMessage<'_>, stop: &Stop) {
+        match message {
+            DrainMessage::Swept => self.sweeping = false,
+            DrainMessage::Bytes(stream, _) => self.count(step, stream),
+            DrainMessage::Ended(stream, end) => self.end(step, stream, end),
             // It did end, while what it had written was being read. The stop is over.
-            Heard::Exit(info) if self.outcome.is_some() => {
+            DrainMessage::Exit(info) if self.outcome.is_some() => {
                 self.exit(step, info, stop);
                 if self.streams.any_open() {
                     self.phase = Phase::Sweeping { cut: true }
@@ -359,36 +372,39 @@ impl Drain {
                     self.give_drained(step)
                 }
             }
-            Heard::Exit(info) => self.fail(step, info),
+            DrainMessage::Exit(info) => self.fail(step, info),
             // How the spawn went may become known after all.
-            Heard::Started => step.tell(Happening::Started),
-            Heard::StartFailed => {
+            DrainMessage::Started => step.notify(Notification::Started),
+            DrainMessage::StartFailed => {
                 self.outcome = None;
-                step.tell(Happening::SpawnFailed);
+                step.notify(Notification::SpawnFailed);
             }
-            Heard::GroupEmpty | Heard::LadderOver(_) | Heard::Paused(_) | Heard::Resumed(_) => {}
-            Heard::IdleDue | Heard::LimitDue | Heard::Holders(..) => {
-                step.impossible("there was no exit")
+            DrainMessage::GroupEmpty
+            | DrainMessage::StopEnded(_)
+            | DrainMessage::Paused(_)
+            | DrainMessage::Resumed(_) => {}
+            DrainMessage::IdleDue | DrainMessage::LimitDue | DrainMessage::Holders(..) => {
+                step.contract_violation("there was no exit")
             }
         }
     }
 
-    fn failed(&mut self, step: &mut Step<'_>, heard: Heard<'_>) {
-        match heard {
-            Heard::Swept => self.sweeping = false,
-            Heard::Ended(stream, end) => self.end(step, stream, end),
-            Heard::Bytes(..)
-            | Heard::GroupEmpty
-            | Heard::LadderOver(_)
-            | Heard::Paused(_)
-            | Heard::Resumed(_) => {}
-            Heard::Started
-            | Heard::StartFailed
-            | Heard::Exit(_)
-            | Heard::IdleDue
-            | Heard::LimitDue
-            | Heard::Holders(..) => {
-                step.impossible("it could not be started, and its process is gone");
+    fn failed(&mut self, step: &mut Step<'_>, message: DrainMessage<'_>) {
+        match message {
+            DrainMessage::Swept => self.sweeping = false,
+            DrainMessage::Ended(stream, end) => self.end(step, stream, end),
+            DrainMessage::Bytes(..)
+            | DrainMessage::GroupEmpty
+            | DrainMessage::StopEnded(_)
+            | DrainMessage::Paused(_)
+            | DrainMessage::Resumed(_) => {}
+            DrainMessage::Started
+            | DrainMessage::StartFailed
+            | DrainMessage::Exit(_)
+            | DrainMessage::IdleDue
+            | DrainMessage::LimitDue
+            | DrainMessage::Holders(..) => {
+                step.contract_violation("it could not be started, and its process is gone");
             }
         }
     }
@@ -398,17 +414,19 @@ impl Drain {
 mod tests {
     use super::*;
     use crate::lifecycle::test_harness::{Rig, blind, code, member, policy, told};
-    use crate::lifecycle::{Input, Life, State, Timer};
+    use crate::lifecycle::{Input, Lifecycle, State, Timer};
     use crate::report::StopReason;
-    use crate::types::{Holder, Keep, Outcome, Policy, Probe, Release, Signalled, Stream};
+    use crate::types::{CollectMode, Holder, Outcome, Policy, Probe, Release, Signalled, Stream};
     use Stream::{Stderr, Stdout};
 
     fn ended_by(rig: &Rig) -> Option<EndedBy> {
-        rig.life.drain_report().and_then(|report| report.ended_by)
+        rig.lifecycle
+            .drain_report()
+            .and_then(|report| report.ended_by)
     }
 
     fn verdict_after_last_read(rig: &mut Rig) -> Option<EndedBy> {
-        assert_eq!(rig.feed(Input::Swept).last(), Some(&Effect::FindHolders));
+        assert_eq!(rig.feed(Input::ReadDone).last(), Some(&Effect::FindHolders));
         ended_by(rig)
     }
 
@@ -419,9 +437,9 @@ mod tests {
         assert_eq!(
             effects,
             [
-                Effect::Tell(Happening::Exited),
-                Effect::Sweep,
-                Effect::Probe
+                Effect::Notify(Notification::Exited),
+                Effect::ReadAvailable,
+                Effect::ProbeGroup
             ]
         );
         let _ = rig.feed(Input::Bytes(Stdout, 10));
@@ -429,19 +447,19 @@ mod tests {
         assert_eq!(
             effects,
             [
-                Effect::Close(Stdout),
-                Effect::Close(Stderr),
-                Effect::Tell(Happening::Drained { warn: false })
+                Effect::CloseStream(Stdout),
+                Effect::CloseStream(Stderr),
+                Effect::Notify(Notification::Drained { warn: false })
             ]
         );
         assert_eq!(
-            (rig.life.state(), rig.life.outcome()),
+            (rig.lifecycle.state(), rig.lifecycle.outcome()),
             (State::Drained, Some(Outcome::Failed))
         );
-        let _ = rig.feed(Input::Swept);
+        let _ = rig.feed(Input::ReadDone);
         assert_eq!(
             told(&rig.feed(Input::Probed(Probe::Empty))),
-            [Happening::Settled, Happening::Closed]
+            [Notification::Settled, Notification::Closed]
         );
     }
 
@@ -450,15 +468,17 @@ mod tests {
         let mut rig = Rig::running(policy());
         assert_eq!(
             rig.end_streams(),
-            [Effect::Close(Stdout), Effect::Close(Stderr)]
+            [Effect::CloseStream(Stdout), Effect::CloseStream(Stderr)]
         );
-        assert_eq!(rig.life.state(), State::Running);
+        assert_eq!(rig.lifecycle.state(), State::Running);
         let effects = rig.feed(Input::Exit(code(0)));
         assert_eq!(
             told(&effects),
-            [Happening::Exited, Happening::Drained { warn: false }]
+            [Notification::Exited, Notification::Drained { warn: false }]
         );
-        assert!(!effects.contains(&Effect::Mark) && !effects.contains(&Effect::Sweep));
+        assert!(
+            !effects.contains(&Effect::MarkLastWords) && !effects.contains(&Effect::ReadAvailable)
+        );
     }
 
     #[test]
@@ -467,13 +487,13 @@ mod tests {
         let _ = rig.feed(Input::Started);
         let effects = rig.feed(Input::Exit(code(0)));
         let all = [
-            Happening::Exited,
-            Happening::Drained { warn: false },
-            Happening::Settled,
-            Happening::Closed,
+            Notification::Exited,
+            Notification::Drained { warn: false },
+            Notification::Settled,
+            Notification::Closed,
         ];
         assert_eq!(told(&effects), all);
-        assert!(rig.life.is_closed());
+        assert!(rig.lifecycle.is_closed());
     }
 
     #[test]
@@ -482,43 +502,53 @@ mod tests {
         let _ = rig.due(Timer::DrainIdle);
         assert_eq!(
             told(&rig.end_streams()),
-            [Happening::Drained { warn: false }, Happening::Settled]
+            [Notification::Drained { warn: false }, Notification::Settled]
         );
         assert_eq!(
-            (rig.life.state(), rig.at(Timer::DrainLimit), ended_by(&rig)),
+            (
+                rig.lifecycle.state(),
+                rig.at(Timer::DrainLimit),
+                ended_by(&rig)
+            ),
             (State::Drained, None, Some(EndedBy::Eof))
         );
-        assert_eq!(told(&rig.feed(Input::Swept)), [Happening::Closed]);
+        assert_eq!(told(&rig.feed(Input::ReadDone)), [Notification::Closed]);
     }
 
     #[test]
     fn a_timed_out_drain_is_told_with_its_holders_and_then_settled() {
         let mut rig = Rig::exited(blind());
         let _ = rig.due(Timer::DrainIdle);
-        let _ = rig.feed(Input::Swept);
-        assert!(rig.life.is_late());
+        let _ = rig.feed(Input::ReadDone);
+        assert!(rig.lifecycle.is_late());
         let _ = rig.feed(Input::Bytes(Stderr, 9));
         assert_eq!(
-            (rig.life.late_bytes(Stderr), rig.life.late_bytes(Stdout)),
+            (
+                rig.lifecycle.late_bytes(Stderr),
+                rig.lifecycle.late_bytes(Stdout)
+            ),
             (9, 0)
         );
         let holder = Holder::new(9, "sleep".to_owned(), vec![Stderr]);
         let effects = rig.feed(Input::Holders(std::slice::from_ref(&holder), true));
         assert_eq!(
             told(&effects),
-            [Happening::Drained { warn: true }, Happening::Settled]
+            [Notification::Drained { warn: true }, Notification::Settled]
         );
-        assert_eq!(effects.last(), Some(&Effect::Sweep));
+        assert_eq!(effects.last(), Some(&Effect::ReadAvailable));
         assert!(rig.feed(Input::Bytes(Stderr, 1)).is_empty());
-        let effects = rig.feed(Input::Swept);
+        let effects = rig.feed(Input::ReadDone);
         assert_eq!(
-            (told(&effects), rig.life.late_bytes(Stderr)),
-            (vec![Happening::Closed], 10)
+            (told(&effects), rig.lifecycle.late_bytes(Stderr)),
+            (vec![Notification::Closed], 10)
         );
-        assert_eq!(effects[..2], [Effect::Close(Stdout), Effect::Close(Stderr)]);
-        assert_eq!(rig.life.stream_end(Stderr), Some(StreamEnd::Closed));
         assert_eq!(
-            rig.life
+            effects[..2],
+            [Effect::CloseStream(Stdout), Effect::CloseStream(Stderr)]
+        );
+        assert_eq!(rig.lifecycle.stream_end(Stderr), Some(StreamEnd::Closed));
+        assert_eq!(
+            rig.lifecycle
                 .drain_report()
                 .map(|report| (report.holders, report.holders_complete)),
             Some((vec![holder], true))
@@ -530,19 +560,22 @@ mod tests {
         let mut rig = Rig::spawned(policy());
         assert_eq!(
             rig.feed(Input::StartFailed),
-            [Effect::Close(Stdout), Effect::Close(Stderr)]
+            [Effect::CloseStream(Stdout), Effect::CloseStream(Stderr)]
         );
         assert_eq!(
-            (rig.life.state(), rig.life.keep()),
-            (State::Failing, Keep::No)
+            (rig.lifecycle.state(), rig.lifecycle.collect_mode()),
+            (State::Failing, CollectMode::Reap)
         );
         let effects = rig.feed(Input::Exit(code(127)));
-        assert_eq!(told(&effects), [Happening::SpawnFailed, Happening::Closed]);
+        assert_eq!(
+            told(&effects),
+            [Notification::SpawnFailed, Notification::Closed]
+        );
         assert_eq!(
             (
-                rig.life.state(),
-                rig.life.outcome(),
-                rig.life.drain_report()
+                rig.lifecycle.state(),
+                rig.lifecycle.outcome(),
+                rig.lifecycle.drain_report()
             ),
             (State::Failed, None, None)
         );
@@ -557,13 +590,16 @@ mod tests {
             let mut rig = Rig::exited(policy());
             let _ = rig.feed(Input::Probed(Probe::Empty));
             let effects = rig.feed(Input::Stop(policy().stop, reason));
-            assert_eq!(effects, [Effect::Cancel(Timer::DrainIdle), Effect::Sweep]);
+            assert_eq!(
+                effects,
+                [Effect::CancelTimer(Timer::DrainIdle), Effect::ReadAvailable]
+            );
             assert_eq!(verdict_after_last_read(&mut rig), Some(named));
             assert_eq!(
                 told(&rig.feed(Input::Holders(&[], false)))[0],
-                Happening::Drained { warn: false }
+                Notification::Drained { warn: false }
             );
-            assert_eq!(rig.life.outcome(), Some(Outcome::Succeeded));
+            assert_eq!(rig.lifecycle.outcome(), Some(Outcome::Succeeded));
         }
     }
 
@@ -581,13 +617,16 @@ mod tests {
                 let _ = rig.feed(Input::Kill(StopReason::Request));
             }
             let _ = rig.feed(Input::Signalled(Signalled::Sent));
-            assert_eq!(rig.due(Timer::StuckAfter), [Effect::Scan]);
+            assert_eq!(rig.due(Timer::StuckAfter), [Effect::ListMembers]);
             assert_eq!(
                 rig.feed(Input::Members(&[member(1)], true)).last(),
-                Some(&Effect::Sweep)
+                Some(&Effect::ReadAvailable)
             );
-            let effects = rig.feed(Input::Swept);
-            assert_eq!(told(&effects), [Happening::Settled, Happening::Closed]);
+            let effects = rig.feed(Input::ReadDone);
+            assert_eq!(
+                told(&effects),
+                [Notification::Settled, Notification::Closed]
+            );
             assert!(effects.contains(&Effect::Release(Release::Linger)));
             let outcome = if limit {
                 Outcome::TimedOut
@@ -595,15 +634,15 @@ mod tests {
                 Outcome::Unknown
             };
             assert_eq!(
-                (rig.life.state(), rig.life.outcome()),
+                (rig.lifecycle.state(), rig.lifecycle.outcome()),
                 (State::Unfinished, Some(outcome))
             );
             assert_eq!(
-                rig.life.stop_report().map(|report| report.stuck.len()),
+                rig.lifecycle.stop_report().map(|report| report.stuck.len()),
                 Some(1)
             );
             assert_eq!(
-                rig.life
+                rig.lifecycle
                     .drain_report()
                     .map(|report| report.holders_complete),
                 Some(false),
@@ -620,17 +659,20 @@ mod tests {
         let _ = rig.feed(Input::Members(&[], true));
         let effects = rig.feed(Input::Exit(code(0)));
         assert_eq!(
-            (told(&effects), rig.life.outcome()),
-            (vec![Happening::Exited], Some(Outcome::Stopped))
+            (told(&effects), rig.lifecycle.outcome()),
+            (vec![Notification::Exited], Some(Outcome::Stopped))
         );
         let _ = rig.feed(Input::Probed(Probe::Empty));
-        assert_eq!(rig.feed(Input::Swept), [Effect::Mark, Effect::Sweep]);
+        assert_eq!(
+            rig.feed(Input::ReadDone),
+            [Effect::MarkLastWords, Effect::ReadAvailable]
+        );
         assert_eq!(verdict_after_last_read(&mut rig), Some(EndedBy::Stop));
         assert_eq!(
             told(&rig.feed(Input::Holders(&[], true))),
-            [Happening::Drained { warn: false }, Happening::Settled]
+            [Notification::Drained { warn: false }, Notification::Settled]
         );
-        assert_eq!(told(&rig.feed(Input::Swept)), [Happening::Closed]);
+        assert_eq!(told(&rig.feed(Input::ReadDone)), [Notification::Closed]);
     }
 
     #[test]
@@ -638,27 +680,30 @@ mod tests {
         let mut rig = Rig::on(blind(), [false, false], true);
         let _ = rig.feed(Input::Started);
         let _ = rig.feed(Input::Exit(code(0)));
-        let closed: Life = rig.life.clone();
+        let closed: Lifecycle = rig.lifecycle.clone();
         for input in [
             Input::Exit(code(1)),
-            Input::Swept,
+            Input::ReadDone,
             Input::Bytes(Stdout, 1),
             Input::Kill(StopReason::Request),
             Input::Detach,
         ] {
             assert!(rig.feed(input).is_empty());
         }
-        assert_eq!(rig.life, closed);
+        assert_eq!(rig.lifecycle, closed);
     }
 
     #[test]
     fn what_cannot_come_is_counted_and_changes_nothing() {
         let mut rig = Rig::running(policy());
-        let before = rig.life.state();
+        let before = rig.lifecycle.state();
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            rig.life.handle(crate::types::Ns::ZERO, Input::Started)
+            rig.lifecycle.handle(crate::types::Ns::ZERO, Input::Started)
         }));
         assert_eq!(caught.is_err(), cfg!(debug_assertions));
-        assert_eq!((rig.life.state(), rig.life.impossible()), (before, 1));
+        assert_eq!(
+            (rig.lifecycle.state(), rig.lifecycle.contract_violations()),
+            (before, 1)
+        );
     }
 }

@@ -2,8 +2,8 @@
 //! settle say what is *wanted*.
 
 use super::member_list::List;
-use super::routing::GroupWord as Heard;
-use super::step::{Fact, Step, Word};
+use super::routing::GroupMessage;
+use super::step::{Fact, Message, Step};
 use super::stop::Stop;
 use super::{Effect, Timer};
 use crate::types::{Member, Ns, Probe, limits};
@@ -25,7 +25,7 @@ use crate::types::{Member, Ns, Probe, limits};
 /// Ask --Probed, somebody is watched--> Watching
 /// Scanning --Members(none, complete)--> Empty
 /// Scanning --Members--> Watching
-/// Watching --MemberGone, CgroupChanged, Due(GroupLook) or a signal that met nobody--> Ask
+/// Watching --MemberGone, CgroupChanged, Due(GroupPoll) or a signal that met nobody--> Ask
 /// Watching --List--> Scanning
 /// Blind --Want or List--> Ask
 /// ```
@@ -50,7 +50,7 @@ pub(super) enum Phase {
 /// After so many looks the pause does not grow any more.
 const LOOKS: u8 = 7;
 const _: () =
-    assert!(limits::GROUP_LOOK[0].as_millis() << LOOKS >= limits::GROUP_LOOK[1].as_millis());
+    assert!(limits::GROUP_POLL[0].as_millis() << LOOKS >= limits::GROUP_POLL[1].as_millis());
 
 /// The group of one generation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -88,70 +88,78 @@ impl Group {
     }
 
     /// Takes in one word. `stop` is looked at for whether one is in progress.
-    pub(super) fn hear(&mut self, step: &mut Step<'_>, word: Word<'_>, stop: &Stop) {
-        let Some(heard) = Heard::of(word) else { return };
+    pub(super) fn on_message(&mut self, step: &mut Step<'_>, message: Message<'_>, stop: &Stop) {
+        let Some(message) = GroupMessage::of(message) else {
+            return;
+        };
         match self.phase {
-            Phase::Lead => self.lead(step, heard, stop),
-            Phase::LeadScanning => self.lead_scanning(step, heard),
-            Phase::Ask { watched } => self.ask(step, heard, watched),
-            Phase::Scanning => self.scanning(step, heard),
-            Phase::Watching { watched } => self.watching(step, heard, watched),
-            Phase::Empty => self.empty(step, heard),
-            Phase::Blind => self.blind(step, heard),
+            Phase::Lead => self.lead(step, message, stop),
+            Phase::LeadScanning => self.lead_scanning(step, message),
+            Phase::Ask { watched } => self.ask(step, message, watched),
+            Phase::Scanning => self.scanning(step, message),
+            Phase::Watching { watched } => self.watching(step, message, watched),
+            Phase::Empty => self.empty(step, message),
+            Phase::Blind => self.blind(step, message),
         }
     }
 
     // ---- the table, a column each
 
-    fn lead(&mut self, step: &mut Step<'_>, heard: Heard<'_>, stop: &Stop) {
-        match heard {
-            Heard::LeaderEnded => {
+    fn lead(&mut self, step: &mut Step<'_>, message: GroupMessage<'_>, stop: &Stop) {
+        match message {
+            GroupMessage::LeaderEnded => {
                 if !step.policy.background.disabled || stop.is_in_progress() {
                     self.probe(step, 0);
                 } else {
                     self.phase = Phase::Blind;
                 }
             }
-            Heard::SpawnFailed => self.phase = Phase::Empty,
-            Heard::List => {
+            GroupMessage::SpawnFailed => self.phase = Phase::Empty,
+            GroupMessage::List => {
                 self.phase = Phase::LeadScanning;
-                step.effect(Effect::Scan);
+                step.effect(Effect::ListMembers);
             }
-            Heard::Want | Heard::NobodySignalled | Heard::CgroupChanged => {}
-            Heard::Probed(_)
-            | Heard::Members(..)
-            | Heard::MemberGone
-            | Heard::WatchFailed
-            | Heard::LookDue => {
-                step.impossible("an answer about a group whose leader has not ended");
+            GroupMessage::Want | GroupMessage::NobodySignalled | GroupMessage::CgroupChanged => {}
+            GroupMessage::Probed(_)
+            | GroupMessage::Members(..)
+            | GroupMessage::MemberGone
+            | GroupMessage::WatchFailed
+            | GroupMessage::LookDue => {
+                step.contract_violation("an answer about a group whose leader has not ended");
             }
         }
     }
 
-    fn lead_scanning(&mut self, step: &mut Step<'_>, heard: Heard<'_>) {
-        match heard {
-            Heard::Members(list, _) => {
+    fn lead_scanning(&mut self, step: &mut Step<'_>, message: GroupMessage<'_>) {
+        match message {
+            GroupMessage::Members(list, _) => {
                 self.note(list);
                 self.phase = Phase::Lead;
             }
             // The scan that is under way answers.
-            Heard::LeaderEnded => self.phase = Phase::Scanning,
-            Heard::SpawnFailed => self.phase = Phase::Empty,
-            Heard::List | Heard::Want | Heard::NobodySignalled | Heard::CgroupChanged => {}
-            Heard::Probed(_) | Heard::MemberGone | Heard::WatchFailed | Heard::LookDue => {
-                step.impossible("an answer about a group whose leader has not ended");
+            GroupMessage::LeaderEnded => self.phase = Phase::Scanning,
+            GroupMessage::SpawnFailed => self.phase = Phase::Empty,
+            GroupMessage::List
+            | GroupMessage::Want
+            | GroupMessage::NobodySignalled
+            | GroupMessage::CgroupChanged => {}
+            GroupMessage::Probed(_)
+            | GroupMessage::MemberGone
+            | GroupMessage::WatchFailed
+            | GroupMessage::LookDue => {
+                step.contract_violation("an answer about a group whose leader has not ended");
             }
         }
     }
 
-    fn ask(&mut self, step: &mut Step<'_>, heard: Heard<'_>, watched: u16) {
-        match heard {
-            Heard::Probed(Probe::Empty) => self.found_empty(step),
-            Heard::Probed(Probe::Cannot) if self.is_hidden => {
+    fn ask(&mut self, step: &mut Step<'_>, message: GroupMessage<'_>, watched: u16) {
+        match message {
+            GroupMessage::Probed(Probe::Empty) => self.found_empty(step),
+            GroupMessage::Probed(Probe::Unknown) if self.is_hidden => {
                 self.phase = Phase::Watching { watched: 0 };
                 self.look_later(step);
             }
-            Heard::Probed(answer @ (Probe::Alive | Probe::Cannot)) => {
+            GroupMessage::Probed(answer @ (Probe::Alive | Probe::Unknown)) => {
                 if watched > 0 {
                     // Whoever is watched and was not seen to end lives.
                     self.phase = Phase::Watching { watched };
@@ -162,27 +170,30 @@ impl Group {
                     }
                 }
             }
-            Heard::MemberGone => {
+            GroupMessage::MemberGone => {
                 self.phase = Phase::Ask {
                     watched: watched.saturating_sub(1),
                 }
             }
             // A list is needed: what is watched already does not do.
-            Heard::WatchFailed | Heard::List => {
+            GroupMessage::WatchFailed | GroupMessage::List => {
                 self.is_hidden = false;
                 self.phase = Phase::Ask { watched: 0 };
             }
-            Heard::Want | Heard::NobodySignalled | Heard::CgroupChanged | Heard::SpawnFailed => {}
-            Heard::LeaderEnded | Heard::Members(..) | Heard::LookDue => {
-                step.impossible("a probe is under way, no scan and no look")
+            GroupMessage::Want
+            | GroupMessage::NobodySignalled
+            | GroupMessage::CgroupChanged
+            | GroupMessage::SpawnFailed => {}
+            GroupMessage::LeaderEnded | GroupMessage::Members(..) | GroupMessage::LookDue => {
+                step.contract_violation("a probe is under way, no scan and no look")
             }
         }
     }
 
-    fn scanning(&mut self, step: &mut Step<'_>, heard: Heard<'_>) {
-        match heard {
-            Heard::Members([], true) => self.found_empty(step),
-            Heard::Members(list, _) => {
+    fn scanning(&mut self, step: &mut Step<'_>, message: GroupMessage<'_>) {
+        match message {
+            GroupMessage::Members([], true) => self.found_empty(step),
+            GroupMessage::Members(list, _) => {
                 self.note(list);
                 self.is_hidden = list.is_empty();
                 self.phase = Phase::Watching {
@@ -193,61 +204,70 @@ impl Group {
                     self.look_later(step);
                 } else {
                     self.has_watches = true;
-                    step.effect(Effect::Watch);
+                    step.effect(Effect::WatchMembers);
                 }
                 step.fact(Fact::GroupAlive);
             }
             // The watches that follow the list answer for whoever of it has ended meanwhile.
-            Heard::MemberGone | Heard::CgroupChanged | Heard::WatchFailed => {}
-            Heard::Want | Heard::List | Heard::NobodySignalled | Heard::SpawnFailed => {}
-            Heard::LeaderEnded | Heard::Probed(_) | Heard::LookDue => {
-                step.impossible("a scan is under way, no probe and no look")
+            GroupMessage::MemberGone | GroupMessage::CgroupChanged | GroupMessage::WatchFailed => {}
+            GroupMessage::Want
+            | GroupMessage::List
+            | GroupMessage::NobodySignalled
+            | GroupMessage::SpawnFailed => {}
+            GroupMessage::LeaderEnded | GroupMessage::Probed(_) | GroupMessage::LookDue => {
+                step.contract_violation("a scan is under way, no probe and no look")
             }
         }
     }
 
-    fn watching(&mut self, step: &mut Step<'_>, heard: Heard<'_>, watched: u16) {
-        match heard {
-            Heard::MemberGone => self.probe(step, watched.saturating_sub(1)),
+    fn watching(&mut self, step: &mut Step<'_>, message: GroupMessage<'_>, watched: u16) {
+        match message {
+            GroupMessage::MemberGone => self.probe(step, watched.saturating_sub(1)),
             // A cgroup's own answer is certain.
-            Heard::CgroupChanged => self.probe(step, watched),
-            Heard::NobodySignalled => self.probe(step, 0),
-            Heard::LookDue => {
+            GroupMessage::CgroupChanged => self.probe(step, watched),
+            GroupMessage::NobodySignalled => self.probe(step, 0),
+            GroupMessage::LookDue => {
                 self.is_hidden = false;
                 self.probe(step, 0);
             }
-            Heard::WatchFailed => self.look_later(step),
-            Heard::List => {
-                step.cancel(Timer::GroupLook);
+            GroupMessage::WatchFailed => self.look_later(step),
+            GroupMessage::List => {
+                step.cancel(Timer::GroupPoll);
                 self.scan(step);
             }
-            Heard::Want | Heard::SpawnFailed => {}
-            Heard::LeaderEnded | Heard::Probed(_) | Heard::Members(..) => {
-                step.impossible("neither a probe nor a scan is under way")
+            GroupMessage::Want | GroupMessage::SpawnFailed => {}
+            GroupMessage::LeaderEnded | GroupMessage::Probed(_) | GroupMessage::Members(..) => {
+                step.contract_violation("neither a probe nor a scan is under way")
             }
         }
     }
 
-    fn empty(&mut self, step: &mut Step<'_>, heard: Heard<'_>) {
-        match heard {
-            Heard::MemberGone | Heard::CgroupChanged | Heard::WatchFailed => {}
-            Heard::Want | Heard::List | Heard::NobodySignalled | Heard::SpawnFailed => {}
-            Heard::LeaderEnded | Heard::Probed(_) | Heard::Members(..) | Heard::LookDue => {
-                step.impossible("the group is empty")
-            }
+    fn empty(&mut self, step: &mut Step<'_>, message: GroupMessage<'_>) {
+        match message {
+            GroupMessage::MemberGone | GroupMessage::CgroupChanged | GroupMessage::WatchFailed => {}
+            GroupMessage::Want
+            | GroupMessage::List
+            | GroupMessage::NobodySignalled
+            | GroupMessage::SpawnFailed => {}
+            GroupMessage::LeaderEnded
+            | GroupMessage::Probed(_)
+            | GroupMessage::Members(..)
+            | GroupMessage::LookDue => step.contract_violation("the group is empty"),
         }
     }
 
-    fn blind(&mut self, step: &mut Step<'_>, heard: Heard<'_>) {
-        match heard {
-            Heard::Want | Heard::List => self.probe(step, 0),
-            Heard::NobodySignalled | Heard::CgroupChanged | Heard::SpawnFailed => {}
-            Heard::LeaderEnded
-            | Heard::Probed(_)
-            | Heard::Members(..)
-            | Heard::MemberGone
-            | Heard::WatchFailed
-            | Heard::LookDue => step.impossible("nobody has asked"),
+    fn blind(&mut self, step: &mut Step<'_>, message: GroupMessage<'_>) {
+        match message {
+            GroupMessage::Want | GroupMessage::List => self.probe(step, 0),
+            GroupMessage::NobodySignalled
+            | GroupMessage::CgroupChanged
+            | GroupMessage::SpawnFailed => {}
+            GroupMessage::LeaderEnded
+            | GroupMessage::Probed(_)
+            | GroupMessage::Members(..)
+            | GroupMessage::MemberGone
+            | GroupMessage::WatchFailed
+            | GroupMessage::LookDue => step.contract_violation("nobody has asked"),
         }
     }
 
@@ -256,19 +276,19 @@ impl Group {
     /// Asks whether anybody is left. If a look is owed, somebody is not watched: only a scan tells
     /// who is left then.
     fn probe(&mut self, step: &mut Step<'_>, watched: u16) {
-        let watched = if step.armed.has(Timer::GroupLook) {
+        let watched = if step.armed.has(Timer::GroupPoll) {
             0
         } else {
             watched
         };
-        step.cancel(Timer::GroupLook);
+        step.cancel(Timer::GroupPoll);
         self.phase = Phase::Ask { watched };
-        step.effect(Effect::Probe);
+        step.effect(Effect::ProbeGroup);
     }
 
     fn scan(&mut self, step: &mut Step<'_>) {
         self.phase = Phase::Scanning;
-        step.effect(Effect::Scan);
+        step.effect(Effect::ListMembers);
     }
 
     fn note(&mut self, list: &[Member]) {
@@ -284,18 +304,18 @@ impl Group {
     }
 
     fn look_later(&mut self, step: &mut Step<'_>) {
-        if !step.armed.has(Timer::GroupLook) {
-            let [first, last] = limits::GROUP_LOOK.map(Ns::from);
+        if !step.armed.has(Timer::GroupPoll) {
+            let [first, last] = limits::GROUP_POLL.map(Ns::from);
             let pause = Ns(first.0.saturating_mul(1 << self.looks).min(last.0));
             self.looks = (self.looks + 1).min(LOOKS);
-            step.arm(Timer::GroupLook, step.now.after(pause));
+            step.arm(Timer::GroupPoll, step.now.after(pause));
         }
     }
 
     /// Gives up the watches, if there are any.
     pub(super) fn unwatch(&mut self, step: &mut Step<'_>) {
         if std::mem::take(&mut self.has_watches) {
-            step.effect(Effect::UnwatchAll);
+            step.effect(Effect::UnwatchMembers);
         }
     }
 
@@ -343,7 +363,7 @@ mod tests {
     use crate::types::{Signal, Signalled};
 
     fn settled_as(rig: &Rig) -> Option<SettledAs> {
-        rig.life
+        rig.lifecycle
             .settled(Ns::MAX, crate::report::ContainedBy::Group)
             .map(|settled| settled.state)
     }
@@ -353,7 +373,7 @@ mod tests {
         let mut rig = Rig::exited(policy());
         assert!(
             rig.feed(Input::Probed(Probe::Alive))
-                .starts_with(&[Effect::Scan])
+                .starts_with(&[Effect::ListMembers])
         );
         rig
     }
@@ -368,10 +388,10 @@ mod tests {
     #[test]
     fn nobody_asks_with_detection_off_until_a_stop_wants_to_know() {
         let mut rig = Rig::running(blind());
-        assert!(!rig.feed(Input::Exit(code(0))).contains(&Effect::Probe));
-        let _ = rig.feed(Input::Swept);
+        assert!(!rig.feed(Input::Exit(code(0))).contains(&Effect::ProbeGroup));
+        let _ = rig.feed(Input::ReadDone);
         let effects = rig.stop();
-        assert_eq!(effects.last(), Some(&Effect::Probe));
+        assert_eq!(effects.last(), Some(&Effect::ProbeGroup));
         assert_eq!(settled_as(&rig), Some(SettledAs::Disabled));
     }
 
@@ -379,7 +399,7 @@ mod tests {
     fn with_detection_off_a_stop_before_the_exit_asks_all_the_same() {
         let mut rig = Rig::running(blind());
         let _ = rig.stop();
-        assert!(rig.feed(Input::Exit(code(0))).contains(&Effect::Probe));
+        assert!(rig.feed(Input::Exit(code(0))).contains(&Effect::ProbeGroup));
     }
 
     #[test]
@@ -387,7 +407,7 @@ mod tests {
         let mut rig = scanning();
         assert!(
             rig.feed(Input::Members(&[], true))
-                .contains(&Effect::Cancel(Timer::BackgroundGrace))
+                .contains(&Effect::CancelTimer(Timer::BackgroundGrace))
         );
         assert_eq!(settled_as(&rig), Some(SettledAs::None));
     }
@@ -396,13 +416,19 @@ mod tests {
     fn a_kept_zombie_hides_the_answer_and_a_scan_gives_it() {
         let mut rig = Rig::on(blind(), [true, true], false);
         let _ = rig.feed(Input::Started);
-        assert_eq!(rig.life.keep(), crate::types::Keep::Zombie);
+        assert_eq!(
+            rig.lifecycle.collect_mode(),
+            crate::types::CollectMode::KeepZombie
+        );
         let _ = rig.feed(Input::Exit(code(0)));
         let _ = rig.stop();
-        assert_eq!(rig.feed(Input::Probed(Probe::Cannot)), [Effect::Scan]);
+        assert_eq!(
+            rig.feed(Input::Probed(Probe::Unknown)),
+            [Effect::ListMembers]
+        );
         assert_eq!(
             rig.feed(Input::Members(&[], true)),
-            [Effect::Cancel(Timer::StopGrace)]
+            [Effect::CancelTimer(Timer::StopGrace)]
         );
     }
 
@@ -412,8 +438,8 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..9 {
             let _ = rig.feed(Input::Members(&[], false));
-            pauses.push(rig.at(Timer::GroupLook).map_or(0, |at| at - rig.now));
-            assert_eq!(rig.due(Timer::GroupLook), [Effect::Probe]);
+            pauses.push(rig.at(Timer::GroupPoll).map_or(0, |at| at - rig.now));
+            assert_eq!(rig.due(Timer::GroupPoll), [Effect::ProbeGroup]);
             let _ = rig.feed(Input::Probed(Probe::Alive));
         }
         assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 640, 1000, 1000]);
@@ -425,20 +451,20 @@ mod tests {
         let mut rig = scanning();
         assert_eq!(
             rig.feed(Input::Members(&[member(1), member(2)], true)),
-            [Effect::Watch]
+            [Effect::WatchMembers]
         );
-        assert_eq!(rig.feed(Input::MemberGone), [Effect::Probe]);
+        assert_eq!(rig.feed(Input::MemberGone), [Effect::ProbeGroup]);
         assert_eq!(rig.feed(Input::Probed(Probe::Alive)), []);
-        assert_eq!(rig.feed(Input::MemberGone), [Effect::Probe]);
-        assert_eq!(rig.feed(Input::Probed(Probe::Alive)), [Effect::Scan]);
+        assert_eq!(rig.feed(Input::MemberGone), [Effect::ProbeGroup]);
+        assert_eq!(rig.feed(Input::Probed(Probe::Alive)), [Effect::ListMembers]);
         assert_eq!(
             rig.feed(Input::Members(&[member(3)], true)),
-            [Effect::Watch]
+            [Effect::WatchMembers]
         );
-        assert_eq!(rig.life.members(), [member(3)]);
+        assert_eq!(rig.lifecycle.members(), [member(3)]);
         let _ = rig.feed(Input::MemberGone);
         let effects = rig.feed(Input::Probed(Probe::Empty));
-        assert!(effects.contains(&Effect::UnwatchAll));
+        assert!(effects.contains(&Effect::UnwatchMembers));
     }
 
     #[test]
@@ -448,7 +474,7 @@ mod tests {
         let _ = rig.feed(Input::MemberGone);
         // The second notice is served before the probe has answered.
         assert_eq!(rig.feed(Input::MemberGone), []);
-        assert_eq!(rig.feed(Input::Probed(Probe::Alive)), [Effect::Scan]);
+        assert_eq!(rig.feed(Input::Probed(Probe::Alive)), [Effect::ListMembers]);
     }
 
     #[test]
@@ -458,19 +484,19 @@ mod tests {
         let effects = rig.feed(Input::WatchFailed);
         assert_eq!(
             effects,
-            [Effect::Arm(Timer::GroupLook, Ns::from_millis(10))]
+            [Effect::ArmTimer(Timer::GroupPoll, Ns::from_millis(10))]
         );
         // A notice of the one that is watched looks at once: the number that is left says nothing
         // of the other.
         assert_eq!(
             rig.feed(Input::MemberGone),
-            [Effect::Cancel(Timer::GroupLook), Effect::Probe]
+            [Effect::CancelTimer(Timer::GroupPoll), Effect::ProbeGroup]
         );
-        assert_eq!(rig.feed(Input::Probed(Probe::Alive)), [Effect::Scan]);
+        assert_eq!(rig.feed(Input::Probed(Probe::Alive)), [Effect::ListMembers]);
         let _ = rig.feed(Input::Members(&[member(2)], true));
         assert_eq!(
             rig.feed(Input::WatchFailed),
-            [Effect::Arm(Timer::GroupLook, Ns::from_millis(20))]
+            [Effect::ArmTimer(Timer::GroupPoll, Ns::from_millis(20))]
         );
     }
 
@@ -480,7 +506,7 @@ mod tests {
         let _ = rig.feed(Input::Members(&[member(1), member(2), member(3)], true));
         let _ = rig.feed(Input::MemberGone);
         assert_eq!(rig.feed(Input::WatchFailed), []);
-        assert_eq!(rig.feed(Input::Probed(Probe::Alive)), [Effect::Scan]);
+        assert_eq!(rig.feed(Input::Probed(Probe::Alive)), [Effect::ListMembers]);
     }
 
     #[test]
@@ -489,9 +515,9 @@ mod tests {
         let crowd: Vec<Member> = (1..=100).map(member).collect();
         let _ = rig.feed(Input::Members(&crowd, true));
         for left in (0..limits::WATCHED).rev() {
-            assert_eq!(rig.feed(Input::MemberGone), [Effect::Probe]);
+            assert_eq!(rig.feed(Input::MemberGone), [Effect::ProbeGroup]);
             let effects = rig.feed(Input::Probed(Probe::Alive));
-            assert_eq!(effects == [Effect::Scan], left == 0);
+            assert_eq!(effects == [Effect::ListMembers], left == 0);
         }
     }
 
@@ -502,7 +528,7 @@ mod tests {
         let mut rig = scanning();
         assert_eq!(rig.feed(Input::CgroupChanged), []);
         let _ = rig.feed(Input::Members(&[member(1)], true));
-        assert_eq!(rig.feed(Input::CgroupChanged), [Effect::Probe]);
+        assert_eq!(rig.feed(Input::CgroupChanged), [Effect::ProbeGroup]);
         assert_eq!(rig.feed(Input::Probed(Probe::Alive)), []);
     }
 
@@ -513,12 +539,15 @@ mod tests {
         let _ = rig.feed(Input::Kill(StopReason::Request));
         assert_eq!(
             rig.feed(Input::Signalled(Signalled::Empty)),
-            [Effect::Probe]
+            [Effect::ProbeGroup]
         );
         // Only those who were known are gone: somebody else is there, and gets SIGKILL too.
-        assert_eq!(rig.feed(Input::Probed(Probe::Alive)), [Effect::Scan]);
+        assert_eq!(rig.feed(Input::Probed(Probe::Alive)), [Effect::ListMembers]);
         let effects = rig.feed(Input::Members(&[member(2)], true));
-        assert_eq!(effects, [Effect::Watch, Effect::Signal(Signal::KILL)]);
+        assert_eq!(
+            effects,
+            [Effect::WatchMembers, Effect::SignalGroup(Signal::KILL)]
+        );
     }
 
     #[test]
@@ -526,22 +555,25 @@ mod tests {
         let mut rig = scanning();
         let _ = rig.feed(Input::Kill(StopReason::Request));
         let effects = rig.feed(Input::Members(&[], false));
-        assert!(effects.contains(&Effect::Signal(Signal::KILL)));
+        assert!(effects.contains(&Effect::SignalGroup(Signal::KILL)));
         assert_eq!(
             rig.feed(Input::Signalled(Signalled::Empty)),
-            [Effect::Cancel(Timer::GroupLook), Effect::Probe]
+            [Effect::CancelTimer(Timer::GroupPoll), Effect::ProbeGroup]
         );
         // Only a look could tell, and it has just been taken: the next one has its time.
-        let effects = rig.feed(Input::Probed(Probe::Cannot));
+        let effects = rig.feed(Input::Probed(Probe::Unknown));
         assert!(
-            matches!(effects[..], [Effect::Arm(Timer::GroupLook, _)]),
+            matches!(effects[..], [Effect::ArmTimer(Timer::GroupPoll, _)]),
             "{effects:?}"
         );
-        assert_eq!(rig.due(Timer::GroupLook), [Effect::Probe]);
-        assert_eq!(rig.feed(Input::Probed(Probe::Cannot)), [Effect::Scan]);
+        assert_eq!(rig.due(Timer::GroupPoll), [Effect::ProbeGroup]);
+        assert_eq!(
+            rig.feed(Input::Probed(Probe::Unknown)),
+            [Effect::ListMembers]
+        );
         assert!(
             rig.feed(Input::Members(&[], true))
-                .contains(&Effect::Cancel(Timer::StuckAfter))
+                .contains(&Effect::CancelTimer(Timer::StuckAfter))
         );
     }
 
@@ -549,9 +581,9 @@ mod tests {
     fn a_leader_that_ends_while_it_is_being_listed_is_not_probed_twice() {
         let mut rig = Rig::running(policy());
         let _ = rig.feed(Input::Kill(StopReason::Request));
-        assert_eq!(rig.due(Timer::StuckAfter), [Effect::Scan]);
+        assert_eq!(rig.due(Timer::StuckAfter), [Effect::ListMembers]);
         let effects = rig.feed(Input::Exit(code(0)));
-        assert!(!effects.contains(&Effect::Probe) && !effects.contains(&Effect::Scan));
+        assert!(!effects.contains(&Effect::ProbeGroup) && !effects.contains(&Effect::ListMembers));
         let _ = rig.feed(Input::Members(&[], true));
         assert_eq!(settled_as(&rig), Some(SettledAs::None));
     }

@@ -4,11 +4,11 @@
 use super::drain::Drain;
 use super::group::Group;
 use super::settle::Settle;
-use super::step::{Armed, Facts, Step, Word};
+use super::step::{Armed, Facts, Message, Step};
 use super::stop::Stop;
-use super::{Effect, Effects, Happening, Input, Timer};
+use super::{Effect, Effects, Input, Notification, Timer};
 use crate::report::StreamEnd;
-use crate::types::{Keep, Ns, Policy, Release};
+use crate::types::{CollectMode, Ns, Policy, Release};
 use std::sync::Arc;
 
 /// stdin, as far as closing depends on it.
@@ -20,24 +20,24 @@ enum Stdin {
 
 /// How much the host has been told, for the order of the last events: Drained, Settled, Closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Told {
-    NotSettled,
+pub(super) enum Completion {
+    Pending,
     Settled,
     Closed,
 }
 
 /// What does not change, and what all runs of one command share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Given {
+pub struct SharedConfig {
     pub(super) policy: Policy,
     /// The kernel can signal and ask a group through the leader's pidfd (`Capabilities::group_signal`).
     pub(super) group_signal: bool,
 }
 
-impl Given {
+impl SharedConfig {
     /// A policy, and `Capabilities::group_signal` of the kernel.
-    pub fn new(policy: Policy, group_signal: bool) -> Given {
-        Given {
+    pub fn new(policy: Policy, group_signal: bool) -> SharedConfig {
+        SharedConfig {
             policy: Policy {
                 background: policy.background.resolve(),
                 ..policy
@@ -59,48 +59,45 @@ impl Given {
 
 /// The life of one generation: pure, and driven by whoever owns it.
 ///
-/// **The contract.** [`Life::handle`] takes one input and changes the machine once; all effects it
+/// **The contract.** [`Lifecycle::handle`] takes one input and changes the machine once; all effects it
 /// yields are carried out, in order, before the next input. Answers to effects are inputs, in the
-/// order of the effects. After [`Life::is_closed`] nothing changes any more. An input costs no
+/// order of the effects. After [`Lifecycle::is_closed`] nothing changes any more. An input costs no
 /// allocation, but for the lists of members and holders, which are kept.
-///
-/// ```
-/// use lastwords::__internals::lifecycle::{Effect, Happening, Input, Life};
-/// use lastwords::__internals::types::{Ns, Policy};
-/// let mut life = Life::new(Policy::default(), [true, true], false, true);
-/// assert!(life.begin(Ns::ZERO).is_empty());
-/// assert_eq!(life.handle(Ns(5), Input::Started).as_slice(), [Effect::Tell(Happening::Started)]);
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Life {
-    pub(super) given: Arc<Given>,
+pub struct Lifecycle {
+    pub(super) config: Arc<SharedConfig>,
     pub(super) drain: Drain,
     pub(super) group: Group,
     pub(super) stop: Stop,
     pub(super) settle: Settle,
     armed: Armed,
     stdin: Stdin,
-    pub(super) told: Told,
+    pub(super) completion: Completion,
     /// What the leader was collected with.
     kept: bool,
-    pub(super) impossible: u32,
+    pub(super) contract_violations: u32,
 }
 
-impl Life {
+impl Lifecycle {
     /// A process that has just been made. `captured`: stdout, stderr. `feeds_stdin`: the loop
     /// writes its stdin. `group_signal`: `Capabilities::group_signal`.
-    pub fn new(policy: Policy, captured: [bool; 2], feeds_stdin: bool, group_signal: bool) -> Life {
-        Life::sharing(
-            Arc::new(Given::new(policy, group_signal)),
+    pub fn new(
+        policy: Policy,
+        captured: [bool; 2],
+        feeds_stdin: bool,
+        group_signal: bool,
+    ) -> Lifecycle {
+        Lifecycle::sharing(
+            Arc::new(SharedConfig::new(policy, group_signal)),
             captured,
             feeds_stdin,
         )
     }
 
     /// The same, with what it shares with other runs.
-    pub fn sharing(given: Arc<Given>, captured: [bool; 2], feeds_stdin: bool) -> Life {
-        Life {
-            given,
+    pub fn sharing(config: Arc<SharedConfig>, captured: [bool; 2], feeds_stdin: bool) -> Lifecycle {
+        Lifecycle {
+            config,
             drain: Drain::new(captured),
             group: Group::new(),
             stop: Stop::new(),
@@ -111,34 +108,34 @@ impl Life {
             } else {
                 Stdin::Closed
             },
-            told: Told::NotSettled,
+            completion: Completion::Pending,
             kept: false,
-            impossible: 0,
+            contract_violations: 0,
         }
     }
 
     /// Says which number is the leader's. Without it the leader may be counted among those that
     /// needed SIGKILL.
     #[must_use]
-    pub fn led_by(mut self, pid: u32) -> Life {
+    pub fn led_by(mut self, pid: u32) -> Lifecycle {
         self.group.led_by(pid);
         self
     }
 
-    /// Says that members can be outside the group ([`Effect::SignalOutside`]).
+    /// Says that members can be outside the group ([`Effect::SignalEscapees`]).
     #[must_use]
-    pub fn looking_outside(mut self, outside: bool) -> Life {
+    pub fn looking_outside(mut self, outside: bool) -> Lifecycle {
         if outside {
             self.stop.look_outside();
         }
         self
     }
 
-    /// Arms the run limit, if there is one. Once, right after [`Life::new`].
+    /// Arms the run limit, if there is one. Once, right after [`Lifecycle::new`].
     #[must_use = "effects are to be carried out before the next input"]
     pub fn begin(&mut self, now: Ns) -> Effects {
         let mut effects = Effects::new();
-        if let Some(limit) = self.given.policy.run_limit {
+        if let Some(limit) = self.config.policy.run_limit {
             self.step(now, &mut effects, &mut Facts::new(), |_, step| {
                 step.arm(Timer::RunLimit, now.after(limit.into()))
             });
@@ -166,14 +163,16 @@ impl Life {
             Input::Detach => return effects,
             // What was left running on purpose is not killed because the loop ends.
             Input::Abandon if self.settle.left_running() => return effects,
-            Input::Exit(_) if !self.exit_seen() => self.kept = self.keep() == Keep::Zombie,
+            Input::Exit(_) if !self.exit_seen() => {
+                self.kept = self.collect_mode() == CollectMode::KeepZombie
+            }
             Input::StdinClosed => self.stdin = Stdin::Closed,
             Input::Started
             | Input::StartFailed
             | Input::Exit(_)
             | Input::Bytes(..)
             | Input::Ended(..)
-            | Input::Swept
+            | Input::ReadDone
             | Input::Probed(_)
             | Input::Members(..)
             | Input::MemberGone
@@ -188,27 +187,38 @@ impl Life {
             | Input::Abandon
             | Input::Due(_) => {}
         }
-        let swept = matches!(input, Input::Swept);
+        let swept = matches!(input, Input::ReadDone);
         let mut facts = Facts::new();
-        self.go_round(now, Word::Input(input), &mut effects, &mut facts);
+        self.go_round(now, Message::Input(input), &mut effects, &mut facts);
         let mut next = 0;
         while let Some(fact) = facts.get(next).copied() {
-            self.go_round(now, Word::Fact(fact), &mut effects, &mut facts);
+            self.go_round(now, Message::Fact(fact), &mut effects, &mut facts);
             next += 1;
         }
         self.finish(now, swept, &mut effects);
         effects
     }
 
-    /// One word, to each machine in turn. The drain is first: what the others ask of it is as of
+    /// One message, to each machine in turn. The drain is first: what the others ask of it is as of
     /// after this word.
-    fn go_round(&mut self, now: Ns, word: Word<'_>, effects: &mut Effects, facts: &mut Facts) {
-        self.step(now, effects, facts, |life, step| {
-            life.drain.hear(step, word, life.stop);
-            life.group.hear(step, word, life.stop);
-            life.stop.hear(step, word, life.group);
-            life.settle
-                .hear(step, word, life.group, life.stop, life.drain.exit_at());
+    fn go_round(
+        &mut self,
+        now: Ns,
+        message: Message<'_>,
+        effects: &mut Effects,
+        facts: &mut Facts,
+    ) {
+        self.step(now, effects, facts, |lifecycle, step| {
+            lifecycle.drain.on_message(step, message, lifecycle.stop);
+            lifecycle.group.on_message(step, message, lifecycle.stop);
+            lifecycle.stop.on_message(step, message, lifecycle.group);
+            lifecycle.settle.on_message(
+                step,
+                message,
+                lifecycle.group,
+                lifecycle.stop,
+                lifecycle.drain.exit_at(),
+            );
         });
     }
 
@@ -218,30 +228,30 @@ impl Life {
         let close = self.may_close();
         let left_running = self.settle.left_running();
         let has_exit = self.exit_seen();
-        self.step(now, effects, &mut Facts::new(), |life, step| {
-            if *life.stdin == Stdin::Open && life.drain.is_over() {
-                *life.stdin = Stdin::Closed;
+        self.step(now, effects, &mut Facts::new(), |lifecycle, step| {
+            if *lifecycle.stdin == Stdin::Open && lifecycle.drain.is_over() {
+                *lifecycle.stdin = Stdin::Closed;
                 step.effect(Effect::CloseStdin);
             }
-            if *life.told == Told::NotSettled
-                && life.drain.is_told()
-                && life.settle.outcome().is_some()
+            if *lifecycle.completion == Completion::Pending
+                && lifecycle.drain.is_told()
+                && lifecycle.settle.outcome().is_some()
             {
-                *life.told = Told::Settled;
-                step.tell(Happening::Settled);
+                *lifecycle.completion = Completion::Settled;
+                step.notify(Notification::Settled);
             }
             if !close {
                 return;
             }
-            let open = life.drain.streams().any_open();
+            let open = lifecycle.drain.streams().any_open();
             let linger = left_running && open;
-            if open && !linger && !swept && life.drain.leaders_exit().is_some() {
+            if open && !linger && !swept && lifecycle.drain.leaders_exit().is_some() {
                 // Work that was waited for may have said something since: one last read, whose end
                 // closes.
-                life.drain.sweep(step);
+                lifecycle.drain.sweep(step);
                 return;
             }
-            life.drain.close_streams(
+            lifecycle.drain.close_streams(
                 step,
                 if linger {
                     StreamEnd::Held
@@ -249,9 +259,9 @@ impl Life {
                     StreamEnd::Closed
                 },
             );
-            life.group.unwatch(step);
-            if life.kept {
-                step.effect(Effect::Reap);
+            lifecycle.group.unwatch(step);
+            if lifecycle.kept {
+                step.effect(Effect::ReapLeader);
             }
             for timer in Timer::ALL {
                 step.cancel(timer);
@@ -261,8 +271,8 @@ impl Life {
             } else {
                 Release::Close
             }));
-            step.tell(Happening::Closed);
-            *life.told = Told::Closed;
+            step.notify(Notification::Closed);
+            *lifecycle.completion = Completion::Closed;
         });
     }
 
@@ -272,12 +282,12 @@ impl Life {
     }
 
     fn detach(&mut self, now: Ns, effects: &mut Effects) {
-        self.step(now, effects, &mut Facts::new(), |life, step| {
-            life.settle.let_go(step);
-            life.drain.let_go();
-            life.group.unwatch(step);
-            if life.kept {
-                step.effect(Effect::Reap);
+        self.step(now, effects, &mut Facts::new(), |lifecycle, step| {
+            lifecycle.settle.let_go(step);
+            lifecycle.drain.let_go();
+            lifecycle.group.unwatch(step);
+            if lifecycle.kept {
+                step.effect(Effect::ReapLeader);
             }
             for timer in Timer::ALL {
                 step.cancel(timer);
@@ -293,25 +303,25 @@ impl Life {
         facts: &mut Facts,
         work: impl FnOnce(Machines<'_>, &mut Step<'_>),
     ) {
-        let Life {
-            given,
+        let Lifecycle {
+            config,
             drain,
             group,
             stop,
             settle,
             armed,
             stdin,
-            told,
+            completion,
             kept,
-            impossible,
+            contract_violations,
         } = self;
         let mut step = Step {
             now,
-            policy: &given.policy,
+            policy: &config.policy,
             effects,
             facts,
             armed,
-            impossible,
+            contract_violations,
         };
         work(
             Machines {
@@ -320,7 +330,7 @@ impl Life {
                 stop,
                 settle,
                 stdin,
-                told,
+                completion,
                 kept: *kept,
             },
             &mut step,
@@ -335,7 +345,7 @@ struct Machines<'a> {
     stop: &'a mut Stop,
     settle: &'a mut Settle,
     stdin: &'a mut Stdin,
-    told: &'a mut Told,
+    completion: &'a mut Completion,
     kept: bool,
 }
 
@@ -355,20 +365,20 @@ mod tests {
             if stop {
                 let _ = rig.stop();
             }
-            rig.life.keep()
+            rig.lifecycle.collect_mode()
         };
-        assert_eq!(keep(policy(), false, false, true), Keep::No);
-        assert_eq!(keep(policy(), false, true, true), Keep::Zombie);
-        assert_eq!(keep(policy(), false, true, false), Keep::Zombie);
-        assert_eq!(keep(blind(), false, false, true), Keep::Zombie);
-        assert_eq!(keep(blind(), false, false, false), Keep::No);
+        assert_eq!(keep(policy(), false, false, true), CollectMode::Reap);
+        assert_eq!(keep(policy(), false, true, true), CollectMode::KeepZombie);
+        assert_eq!(keep(policy(), false, true, false), CollectMode::KeepZombie);
+        assert_eq!(keep(blind(), false, false, true), CollectMode::KeepZombie);
+        assert_eq!(keep(blind(), false, false, false), CollectMode::Reap);
         for (policy, stop) in [
             (policy(), false),
             (policy(), true),
             (blind(), false),
             (blind(), true),
         ] {
-            assert_eq!(keep(policy, true, stop, true), Keep::No);
+            assert_eq!(keep(policy, true, stop, true), CollectMode::Reap);
         }
     }
 
@@ -379,15 +389,15 @@ mod tests {
             let _ = rig.feed(Input::Started);
             let _ = rig.feed(Input::Exit(code(0)));
             let _ = rig.feed(Input::Ended(Stream::Stdout, StreamEnd::Eof));
-            let effects = rig.feed(Input::Swept);
-            let reap: &[Effect] = if flag { &[] } else { &[Effect::Reap] };
+            let effects = rig.feed(Input::ReadDone);
+            let reap: &[Effect] = if flag { &[] } else { &[Effect::ReapLeader] };
             assert_eq!(
                 effects,
                 [
                     reap,
                     &[
                         Effect::Release(Release::Close),
-                        Effect::Tell(Happening::Closed)
+                        Effect::Notify(Notification::Closed)
                     ]
                 ]
                 .concat()
@@ -409,47 +419,48 @@ mod tests {
         let _ = rig.stop();
         let _ = rig.feed(Input::Signalled(Signalled::Sent));
         let _ = rig.feed(Input::Exit(code(0)));
-        let _ = rig.feed(Input::Swept);
-        let _ = rig.feed(Input::Probed(Probe::Cannot));
+        let _ = rig.feed(Input::ReadDone);
+        let _ = rig.feed(Input::Probed(Probe::Unknown));
         let _ = rig.feed(Input::Members(&[member(1)], true));
         let _ = rig.grace_over(1);
         let _ = rig.feed(Input::Signalled(Signalled::NoWay));
-        let _ = rig.feed(Input::Swept);
+        let _ = rig.feed(Input::ReadDone);
         let effects = rig.feed(Input::Holders(&[], true));
-        let tell = [Happening::Drained { warn: false }, Happening::Settled].map(Effect::Tell);
-        assert_eq!(effects, [&tell[..], &[Effect::Sweep]].concat());
-        let effects = rig.feed(Input::Swept);
+        let tell =
+            [Notification::Drained { warn: false }, Notification::Settled].map(Effect::Notify);
+        assert_eq!(effects, [&tell[..], &[Effect::ReadAvailable]].concat());
+        let effects = rig.feed(Input::ReadDone);
         let expected = [
-            Effect::Close(Stream::Stdout),
-            Effect::UnwatchAll,
-            Effect::Reap,
-            Effect::Cancel(Timer::RunLimit),
+            Effect::CloseStream(Stream::Stdout),
+            Effect::UnwatchMembers,
+            Effect::ReapLeader,
+            Effect::CancelTimer(Timer::RunLimit),
             Effect::Release(Release::Close),
-            Effect::Tell(Happening::Closed),
+            Effect::Notify(Notification::Closed),
         ];
         assert_eq!(effects, expected);
     }
 
     #[test]
     fn stdin_is_closed_at_the_latest_with_the_verdict() {
-        let mut life = Life::new(policy(), [true, false], true, true);
-        let mut feed = |input| life.handle(Ns::ZERO, input).to_vec();
+        let mut lifecycle = Lifecycle::new(policy(), [true, false], true, true);
+        let mut feed = |input| lifecycle.handle(Ns::ZERO, input).to_vec();
         let _ = feed(Input::Started);
         assert!(!feed(Input::Exit(code(0))).contains(&Effect::CloseStdin));
         let effects = feed(Input::Ended(Stream::Stdout, StreamEnd::Eof));
         assert_eq!(effects.last(), Some(&Effect::CloseStdin));
         assert!(feed(Input::StdinClosed).is_empty());
-        let _ = feed(Input::Swept);
+        let _ = feed(Input::ReadDone);
         assert_eq!(
             told(&feed(Input::Probed(Probe::Empty))),
-            [Happening::Settled, Happening::Closed]
+            [Notification::Settled, Notification::Closed]
         );
     }
 
     #[test]
     fn stdin_that_is_closed_already_is_not_closed_again() {
-        let mut life = Life::new(policy(), [false, false], true, true);
-        let mut feed = |input| life.handle(Ns::ZERO, input).to_vec();
+        let mut lifecycle = Lifecycle::new(policy(), [false, false], true, true);
+        let mut feed = |input| lifecycle.handle(Ns::ZERO, input).to_vec();
         let _ = feed(Input::Started);
         let _ = feed(Input::StdinClosed);
         assert!(!feed(Input::Exit(code(0))).contains(&Effect::CloseStdin));
@@ -464,18 +475,22 @@ mod tests {
         let _ = rig.feed(Input::Probed(Probe::Alive));
         let _ = rig.feed(Input::Members(&[member(1)], true));
         let _ = rig.feed(Input::Stop(policy().stop, StopReason::Request));
-        assert_eq!(rig.life.can_detach(), Ok(()));
+        assert_eq!(rig.lifecycle.can_detach(), Ok(()));
         let effects = rig.feed(Input::Detach);
-        assert_eq!(effects.first(), Some(&Effect::UnwatchAll));
+        assert_eq!(effects.first(), Some(&Effect::UnwatchMembers));
         assert_eq!(effects.last(), Some(&Effect::Release(Release::HandOver)));
         assert_eq!(
-            (told(&effects), rig.life.state(), rig.life.is_closed()),
+            (
+                told(&effects),
+                rig.lifecycle.state(),
+                rig.lifecycle.is_closed()
+            ),
             (vec![], State::Gone, true)
         );
         assert!(Timer::ALL.iter().all(|timer| rig.at(*timer).is_none()));
-        assert_eq!(rig.life.can_detach(), Err(DetachError::Gone));
+        assert_eq!(rig.lifecycle.can_detach(), Err(DetachError::Gone));
         assert_eq!(
-            rig.life
+            rig.lifecycle
                 .settled(Ns::MAX, ContainedBy::Group)
                 .map(|s| s.state),
             Some(SettledAs::Kept)
@@ -485,21 +500,24 @@ mod tests {
     #[test]
     fn what_has_not_started_or_is_being_killed_is_not_let_go() {
         let mut rig = Rig::spawned(policy());
-        assert_eq!(rig.life.can_detach(), Err(DetachError::NotStarted));
+        assert_eq!(rig.lifecycle.can_detach(), Err(DetachError::NotStarted));
         assert!(rig.feed(Input::Detach).is_empty());
         let _ = rig.feed(Input::StartFailed);
-        assert_eq!(rig.life.can_detach(), Err(DetachError::NotStarted));
+        assert_eq!(rig.lifecycle.can_detach(), Err(DetachError::NotStarted));
         let mut rig = Rig::running(policy());
         let _ = rig.feed(Input::Kill(StopReason::Request));
-        assert_eq!(rig.life.can_detach(), Err(DetachError::Killing));
+        assert_eq!(rig.lifecycle.can_detach(), Err(DetachError::Killing));
         assert!(rig.feed(Input::Detach).is_empty());
-        assert_eq!(rig.life.state(), State::Running);
+        assert_eq!(rig.lifecycle.state(), State::Running);
     }
 
     #[test]
     fn a_loop_that_ends_kills_what_is_not_closed_but_not_what_was_kept_on_purpose() {
         let mut rig = Rig::running(policy());
-        assert_eq!(rig.feed(Input::Abandon)[0], Effect::Signal(Signal::KILL));
+        assert_eq!(
+            rig.feed(Input::Abandon)[0],
+            Effect::SignalGroup(Signal::KILL)
+        );
         let reported = crate::types::BackgroundPolicy::report_only().grace(ms(0));
         let mut rig = Rig::exited(Policy {
             background: reported,
@@ -514,10 +532,10 @@ mod tests {
     fn a_timer_that_was_cancelled_in_the_same_turn_changes_nothing() {
         let mut rig = Rig::exited(policy());
         let _ = rig.end_streams();
-        let before = rig.life.clone();
+        let before = rig.lifecycle.clone();
         assert!(rig.feed(Input::Due(Timer::DrainIdle)).is_empty());
         assert!(rig.feed(Input::Due(Timer::BackgroundWait)).is_empty());
-        assert_eq!(rig.life, before);
+        assert_eq!(rig.lifecycle, before);
     }
 
     #[test]
@@ -528,21 +546,21 @@ mod tests {
         let _ = rig.feed(Input::Exit(code(0)));
         assert_eq!(
             told(&rig.end_streams()),
-            [Happening::Drained { warn: false }, Happening::Settled]
+            [Notification::Drained { warn: false }, Notification::Settled]
         );
-        let _ = rig.feed(Input::Swept);
+        let _ = rig.feed(Input::ReadDone);
         let _ = rig.feed(Input::Probed(Probe::Alive));
         let _ = rig.feed(Input::Members(&[member(1)], true));
         let _ = rig.feed(Input::MemberGone);
-        assert!(!rig.life.is_closed());
+        assert!(!rig.lifecycle.is_closed());
         assert_eq!(
             told(&rig.feed(Input::Probed(Probe::Empty))),
-            [Happening::Closed]
+            [Notification::Closed]
         );
     }
 
     #[test]
     fn a_life_is_small() {
-        assert!(size_of::<Life>() <= 640, "{}", size_of::<Life>());
+        assert!(size_of::<Lifecycle>() <= 640, "{}", size_of::<Lifecycle>());
     }
 }

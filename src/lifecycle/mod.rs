@@ -4,7 +4,7 @@
 //!               Input (one at a time)                       Effects (carried out in order, before the next input;
 //!                    |                                                their answers are inputs)
 //!                    v
-//!  Life::handle(now, input) --> drain --> group --> stop --> settle --> close?      facts go round until there is none
+//!  Lifecycle::handle(now, input) --> drain --> group --> stop --> settle --> close?      facts go round until there is none
 //! ```
 //!
 //! The drain is `generation.rs` (the table) and `drain.rs` (what its cells do), with `streams.rs`;
@@ -31,8 +31,8 @@ mod streams;
 #[cfg(test)]
 mod test_harness;
 
-pub use accessors::{Ladder, State};
-pub use machines::{Given, Life};
+pub use accessors::{State, StopStage};
+pub use machines::{Lifecycle, SharedConfig};
 
 use crate::report::{StopReason, StreamEnd};
 use crate::types::{
@@ -52,14 +52,14 @@ pub enum Input<'a> {
     Bytes(Stream, u64),
     /// A stream has ended; once per stream. `Closed` when the host asked for it.
     Ended(Stream, StreamEnd),
-    /// Answer to [`Effect::Sweep`]: every open stream was read until it was empty, had ended, or
+    /// Answer to [`Effect::ReadAvailable`]: every open stream was read until it was empty, had ended, or
     /// its pipe's capacity was read.
-    Swept,
+    ReadDone,
     /// The leader has ended.
     Exit(ExitInfo),
-    /// Answer to [`Effect::Probe`].
+    /// Answer to [`Effect::ProbeGroup`].
     Probed(Probe),
-    /// Answer to [`Effect::Scan`]: who of the group is alive; whether two passes in a row agreed.
+    /// Answer to [`Effect::ListMembers`]: who of the group is alive; whether two passes in a row agreed.
     Members(&'a [Member], bool),
     /// A watched member has ended.
     MemberGone,
@@ -67,7 +67,7 @@ pub enum Input<'a> {
     WatchFailed,
     /// The cgroup's events have changed.
     CgroupChanged,
-    /// Answer to [`Effect::Signal`].
+    /// Answer to [`Effect::SignalGroup`].
     Signalled(Signalled),
     /// Answer to [`Effect::FindHolders`]: who, and whether the list is complete.
     Holders(&'a [Holder], bool),
@@ -81,7 +81,7 @@ pub enum Input<'a> {
     Stop(StopPolicy, StopReason),
     /// The same, with SIGKILL at once.
     Kill(StopReason),
-    /// The host lets it go. Only if [`Life::can_detach`] says so.
+    /// The host lets it go. Only if [`Lifecycle::can_detach`] says so.
     Detach,
     /// The loop is being dropped.
     Abandon,
@@ -109,7 +109,7 @@ pub enum Timer {
     /// Background work has been waited for long enough.
     BackgroundWait,
     /// Time to look again at members that cannot be watched.
-    GroupLook,
+    GroupPoll,
 }
 
 impl Timer {
@@ -122,13 +122,13 @@ impl Timer {
         Timer::StuckAfter,
         Timer::BackgroundGrace,
         Timer::BackgroundWait,
-        Timer::GroupLook,
+        Timer::GroupPoll,
     ];
 }
 
 /// What the host is told, in the order in which it is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Happening {
+pub enum Notification {
     /// exec has succeeded.
     Started,
     /// The spawn has failed, and its process is gone.
@@ -154,41 +154,41 @@ pub enum Happening {
 pub enum Effect {
     /// Read every open stream until it is empty or ended; answer `Bytes`, `Ended`, then `Swept`.
     /// May take several turns.
-    Sweep,
+    ReadAvailable,
     /// What stderr has brought so far are the last words; what comes from now on is late.
-    Mark,
+    MarkLastWords,
     /// Ask the kernel whether anything is left; answer `Probed`.
-    Probe,
+    ProbeGroup,
     /// Look for the members; answer `Members` in a later turn.
-    Scan,
-    /// Watch the members (`Life::members`), at most `limits::WATCHED`, all older watches replaced;
+    ListMembers,
+    /// Watch the members (`Lifecycle::members`), at most `limits::WATCHED`, all older watches replaced;
     /// answer `WatchFailed` once if one or more could not be watched, `MemberGone` for each
     /// that had ended already.
-    Watch,
+    WatchMembers,
     /// No member is watched any more.
-    UnwatchAll,
+    UnwatchMembers,
     /// Look for the holders of the open streams; answer `Holders` in a later turn, within
     /// `limits::HOLDER_TIME`.
     FindHolders,
     /// Close this stream's read end.
-    Close(Stream),
+    CloseStream(Stream),
     /// Close stdin, whatever is still to be written.
     CloseStdin,
     /// Send it to the whole group; answer `Signalled`.
-    Signal(Signal),
+    SignalGroup(Signal),
     /// Send it to those members outside the group who were found since the last `Signal`; answer
     /// `Signalled` if it reached somebody or was refused.
-    SignalOutside(Signal),
+    SignalEscapees(Signal),
     /// Arm (or re-arm) a timer.
-    Arm(Timer, Ns),
+    ArmTimer(Timer, Ns),
     /// Cancel a timer; it need not be armed.
-    Cancel(Timer),
+    CancelTimer(Timer),
     /// Reap the leader that was kept as a zombie.
-    Reap,
+    ReapLeader,
     /// Give back what the kernel object still has.
     Release(Release),
     /// Tell the host.
-    Tell(Happening),
+    Notify(Notification),
 }
 
 /// What one input led to.

@@ -4,14 +4,14 @@
 //! A new input is a compile error here; once it is in an alphabet, it is one in every state of that
 //! machine.
 
-use super::step::{End, Fact, Word};
+use super::step::{Fact, Message, StopResult};
 use super::{Input, Timer};
 use crate::report::{StopReason, StreamEnd};
 use crate::types::{ExitInfo, Holder, Member, Probe, Signalled, StopPolicy, Stream};
 
 /// What the drain listens to.
 #[derive(Clone, Copy)]
-pub(super) enum DrainWord<'a> {
+pub(super) enum DrainMessage<'a> {
     Started,
     StartFailed,
     Bytes(Stream, u64),
@@ -21,7 +21,7 @@ pub(super) enum DrainWord<'a> {
     IdleDue,
     LimitDue,
     GroupEmpty,
-    LadderOver(End),
+    StopEnded(StopResult),
     Holders(&'a [Holder], bool),
     Paused(Stream),
     Resumed(Stream),
@@ -29,7 +29,7 @@ pub(super) enum DrainWord<'a> {
 
 /// What the group listens to.
 #[derive(Clone, Copy)]
-pub(super) enum GroupWord<'a> {
+pub(super) enum GroupMessage<'a> {
     LeaderEnded,
     SpawnFailed,
     Probed(Probe),
@@ -45,7 +45,7 @@ pub(super) enum GroupWord<'a> {
 
 /// What the ladder listens to.
 #[derive(Clone, Copy)]
-pub(super) enum StopWord {
+pub(super) enum StopMessage {
     Stop(StopPolicy, StopReason),
     RunLimit,
     Kill(StopReason),
@@ -59,7 +59,7 @@ pub(super) enum StopWord {
 
 /// What settling listens to.
 #[derive(Clone, Copy)]
-pub(super) enum SettleWord {
+pub(super) enum SettleMessage {
     LeaderEnded,
     SpawnFailed,
     GroupAlive,
@@ -67,41 +67,41 @@ pub(super) enum SettleWord {
     GraceDue,
     WaitDue,
     StopBegan,
-    LadderOver(End),
+    StopEnded(StopResult),
 }
 
-impl<'a> DrainWord<'a> {
-    pub(super) fn of(word: Word<'a>) -> Option<DrainWord<'a>> {
-        Some(match word {
-            Word::Input(Input::Started) => DrainWord::Started,
-            Word::Input(Input::StartFailed) => DrainWord::StartFailed,
-            Word::Input(Input::Bytes(stream, n)) => DrainWord::Bytes(stream, n),
-            Word::Input(Input::Ended(stream, end)) => DrainWord::Ended(stream, end),
-            Word::Input(Input::Swept) => DrainWord::Swept,
-            Word::Input(Input::Exit(info)) => DrainWord::Exit(info),
-            Word::Input(Input::Holders(list, complete)) => DrainWord::Holders(list, complete),
-            Word::Input(Input::Paused(stream)) => DrainWord::Paused(stream),
-            Word::Input(Input::Resumed(stream)) => DrainWord::Resumed(stream),
-            Word::Input(Input::Due(Timer::DrainIdle)) => DrainWord::IdleDue,
-            Word::Input(Input::Due(Timer::DrainLimit)) => DrainWord::LimitDue,
-            Word::Fact(Fact::GroupEmpty) => DrainWord::GroupEmpty,
-            Word::Fact(Fact::LadderOver(end)) => DrainWord::LadderOver(end),
-            Word::Input(Input::Due(
+impl<'a> DrainMessage<'a> {
+    pub(super) fn of(message: Message<'a>) -> Option<DrainMessage<'a>> {
+        Some(match message {
+            Message::Input(Input::Started) => DrainMessage::Started,
+            Message::Input(Input::StartFailed) => DrainMessage::StartFailed,
+            Message::Input(Input::Bytes(stream, n)) => DrainMessage::Bytes(stream, n),
+            Message::Input(Input::Ended(stream, end)) => DrainMessage::Ended(stream, end),
+            Message::Input(Input::ReadDone) => DrainMessage::Swept,
+            Message::Input(Input::Exit(info)) => DrainMessage::Exit(info),
+            Message::Input(Input::Holders(list, complete)) => DrainMessage::Holders(list, complete),
+            Message::Input(Input::Paused(stream)) => DrainMessage::Paused(stream),
+            Message::Input(Input::Resumed(stream)) => DrainMessage::Resumed(stream),
+            Message::Input(Input::Due(Timer::DrainIdle)) => DrainMessage::IdleDue,
+            Message::Input(Input::Due(Timer::DrainLimit)) => DrainMessage::LimitDue,
+            Message::Fact(Fact::GroupEmpty) => DrainMessage::GroupEmpty,
+            Message::Fact(Fact::StopEnded(end)) => DrainMessage::StopEnded(end),
+            Message::Input(Input::Due(
                 Timer::RunLimit
                 | Timer::StopGrace
                 | Timer::StuckAfter
                 | Timer::BackgroundGrace
                 | Timer::BackgroundWait
-                | Timer::GroupLook,
+                | Timer::GroupPoll,
             ))
-            | Word::Input(
+            | Message::Input(
                 Input::Probed(_)
                 | Input::Members(..)
                 | Input::MemberGone
                 | Input::WatchFailed
                 | Input::CgroupChanged,
             )
-            | Word::Input(
+            | Message::Input(
                 Input::Signalled(_)
                 | Input::StdinClosed
                 | Input::Stop(..)
@@ -109,29 +109,33 @@ impl<'a> DrainWord<'a> {
                 | Input::Detach
                 | Input::Abandon,
             )
-            | Word::Fact(
-                Fact::LeaderEnded | Fact::SpawnFailed | Fact::GroupAlive | Fact::Want | Fact::List,
+            | Message::Fact(
+                Fact::LeaderEnded
+                | Fact::SpawnFailed
+                | Fact::GroupAlive
+                | Fact::ProbeWanted
+                | Fact::ListWanted,
             )
-            | Word::Fact(Fact::Stop(..) | Fact::StopBegan) => return None,
+            | Message::Fact(Fact::Stop(..) | Fact::StopBegan) => return None,
         })
     }
 }
 
-impl<'a> GroupWord<'a> {
-    pub(super) fn of(word: Word<'a>) -> Option<GroupWord<'a>> {
-        Some(match word {
-            Word::Input(Input::Probed(probe)) => GroupWord::Probed(probe),
-            Word::Input(Input::Members(list, complete)) => GroupWord::Members(list, complete),
-            Word::Input(Input::MemberGone) => GroupWord::MemberGone,
-            Word::Input(Input::CgroupChanged) => GroupWord::CgroupChanged,
-            Word::Input(Input::WatchFailed) => GroupWord::WatchFailed,
-            Word::Input(Input::Due(Timer::GroupLook)) => GroupWord::LookDue,
-            Word::Input(Input::Signalled(Signalled::Empty)) => GroupWord::NobodySignalled,
-            Word::Fact(Fact::LeaderEnded) => GroupWord::LeaderEnded,
-            Word::Fact(Fact::SpawnFailed) => GroupWord::SpawnFailed,
-            Word::Fact(Fact::Want) => GroupWord::Want,
-            Word::Fact(Fact::List) => GroupWord::List,
-            Word::Input(Input::Due(
+impl<'a> GroupMessage<'a> {
+    pub(super) fn of(message: Message<'a>) -> Option<GroupMessage<'a>> {
+        Some(match message {
+            Message::Input(Input::Probed(probe)) => GroupMessage::Probed(probe),
+            Message::Input(Input::Members(list, complete)) => GroupMessage::Members(list, complete),
+            Message::Input(Input::MemberGone) => GroupMessage::MemberGone,
+            Message::Input(Input::CgroupChanged) => GroupMessage::CgroupChanged,
+            Message::Input(Input::WatchFailed) => GroupMessage::WatchFailed,
+            Message::Input(Input::Due(Timer::GroupPoll)) => GroupMessage::LookDue,
+            Message::Input(Input::Signalled(Signalled::Empty)) => GroupMessage::NobodySignalled,
+            Message::Fact(Fact::LeaderEnded) => GroupMessage::LeaderEnded,
+            Message::Fact(Fact::SpawnFailed) => GroupMessage::SpawnFailed,
+            Message::Fact(Fact::ProbeWanted) => GroupMessage::Want,
+            Message::Fact(Fact::ListWanted) => GroupMessage::List,
+            Message::Input(Input::Due(
                 Timer::RunLimit
                 | Timer::DrainIdle
                 | Timer::DrainLimit
@@ -140,79 +144,78 @@ impl<'a> GroupWord<'a> {
                 | Timer::BackgroundGrace
                 | Timer::BackgroundWait,
             ))
-            | Word::Input(Input::Signalled(
+            | Message::Input(Input::Signalled(
                 Signalled::Sent | Signalled::Denied | Signalled::NoWay,
             ))
-            | Word::Input(
+            | Message::Input(
                 Input::Started
                 | Input::StartFailed
                 | Input::Bytes(..)
                 | Input::Ended(..)
-                | Input::Swept
+                | Input::ReadDone
                 | Input::Exit(_),
             )
-            | Word::Input(
+            | Message::Input(
                 Input::Holders(..) | Input::Paused(_) | Input::Resumed(_) | Input::StdinClosed,
             )
-            | Word::Input(Input::Stop(..) | Input::Kill(_) | Input::Detach | Input::Abandon)
-            | Word::Fact(
+            | Message::Input(Input::Stop(..) | Input::Kill(_) | Input::Detach | Input::Abandon)
+            | Message::Fact(
                 Fact::GroupAlive
                 | Fact::GroupEmpty
                 | Fact::Stop(..)
                 | Fact::StopBegan
-                | Fact::LadderOver(_),
+                | Fact::StopEnded(_),
             ) => return None,
         })
     }
 }
 
-impl StopWord {
-    pub(super) fn of(word: Word<'_>) -> Option<StopWord> {
-        Some(match word {
-            Word::Input(Input::Stop(policy, reason)) | Word::Fact(Fact::Stop(policy, reason)) => {
-                StopWord::Stop(policy, reason)
-            }
-            Word::Input(Input::Kill(reason)) => StopWord::Kill(reason),
-            Word::Input(Input::Abandon) => StopWord::Kill(StopReason::Shutdown),
-            Word::Input(Input::Due(Timer::RunLimit)) => StopWord::RunLimit,
-            Word::Input(Input::Due(Timer::StopGrace)) => StopWord::GraceDue,
-            Word::Input(Input::Due(Timer::StuckAfter)) => StopWord::StuckDue,
-            Word::Input(Input::Members(..)) => StopWord::Members,
-            Word::Input(Input::Signalled(answer)) => StopWord::Signalled(answer),
-            Word::Fact(Fact::GroupEmpty) => StopWord::GroupEmpty,
-            Word::Fact(Fact::SpawnFailed) => StopWord::SpawnFailed,
-            Word::Input(Input::Due(
+impl StopMessage {
+    pub(super) fn of(message: Message<'_>) -> Option<StopMessage> {
+        Some(match message {
+            Message::Input(Input::Stop(policy, reason))
+            | Message::Fact(Fact::Stop(policy, reason)) => StopMessage::Stop(policy, reason),
+            Message::Input(Input::Kill(reason)) => StopMessage::Kill(reason),
+            Message::Input(Input::Abandon) => StopMessage::Kill(StopReason::Shutdown),
+            Message::Input(Input::Due(Timer::RunLimit)) => StopMessage::RunLimit,
+            Message::Input(Input::Due(Timer::StopGrace)) => StopMessage::GraceDue,
+            Message::Input(Input::Due(Timer::StuckAfter)) => StopMessage::StuckDue,
+            Message::Input(Input::Members(..)) => StopMessage::Members,
+            Message::Input(Input::Signalled(answer)) => StopMessage::Signalled(answer),
+            Message::Fact(Fact::GroupEmpty) => StopMessage::GroupEmpty,
+            Message::Fact(Fact::SpawnFailed) => StopMessage::SpawnFailed,
+            Message::Input(Input::Due(
                 Timer::DrainIdle
                 | Timer::DrainLimit
                 | Timer::BackgroundGrace
                 | Timer::BackgroundWait
-                | Timer::GroupLook,
+                | Timer::GroupPoll,
             ))
-            | Word::Input(
+            | Message::Input(
                 Input::Started
                 | Input::StartFailed
                 | Input::Bytes(..)
                 | Input::Ended(..)
-                | Input::Swept
+                | Input::ReadDone
                 | Input::Exit(_),
             )
-            | Word::Input(
+            | Message::Input(
                 Input::Probed(_) | Input::MemberGone | Input::WatchFailed | Input::CgroupChanged,
             )
-            | Word::Input(
+            | Message::Input(
                 Input::Holders(..)
                 | Input::Paused(_)
                 | Input::Resumed(_)
                 | Input::StdinClosed
                 | Input::Detach,
             )
-            | Word::Fact(
+            | Message::Fact(
                 Fact::LeaderEnded
                 | Fact::GroupAlive
-                | Fact::Want
-                | Fact::List
+                | Fact::ProbeWanted
+                | Fact::ListWanted
                 | Fact::StopBegan
-                | Fact::LadderOver(_),
+                | Fact::StopEnded(_),
             ) => {
                 return None;
             }
@@ -220,51 +223,51 @@ impl StopWord {
     }
 }
 
-impl SettleWord {
-    pub(super) fn of(word: Word<'_>) -> Option<SettleWord> {
-        Some(match word {
-            Word::Input(Input::Due(Timer::BackgroundGrace)) => SettleWord::GraceDue,
-            Word::Input(Input::Due(Timer::BackgroundWait)) => SettleWord::WaitDue,
-            Word::Fact(Fact::LeaderEnded) => SettleWord::LeaderEnded,
-            Word::Fact(Fact::SpawnFailed) => SettleWord::SpawnFailed,
-            Word::Fact(Fact::GroupAlive) => SettleWord::GroupAlive,
-            Word::Fact(Fact::GroupEmpty) => SettleWord::GroupEmpty,
-            Word::Fact(Fact::StopBegan) => SettleWord::StopBegan,
-            Word::Fact(Fact::LadderOver(end)) => SettleWord::LadderOver(end),
-            Word::Input(Input::Due(
+impl SettleMessage {
+    pub(super) fn of(message: Message<'_>) -> Option<SettleMessage> {
+        Some(match message {
+            Message::Input(Input::Due(Timer::BackgroundGrace)) => SettleMessage::GraceDue,
+            Message::Input(Input::Due(Timer::BackgroundWait)) => SettleMessage::WaitDue,
+            Message::Fact(Fact::LeaderEnded) => SettleMessage::LeaderEnded,
+            Message::Fact(Fact::SpawnFailed) => SettleMessage::SpawnFailed,
+            Message::Fact(Fact::GroupAlive) => SettleMessage::GroupAlive,
+            Message::Fact(Fact::GroupEmpty) => SettleMessage::GroupEmpty,
+            Message::Fact(Fact::StopBegan) => SettleMessage::StopBegan,
+            Message::Fact(Fact::StopEnded(end)) => SettleMessage::StopEnded(end),
+            Message::Input(Input::Due(
                 Timer::RunLimit
                 | Timer::DrainIdle
                 | Timer::DrainLimit
                 | Timer::StopGrace
                 | Timer::StuckAfter
-                | Timer::GroupLook,
+                | Timer::GroupPoll,
             ))
-            | Word::Input(
+            | Message::Input(
                 Input::Started
                 | Input::StartFailed
                 | Input::Bytes(..)
                 | Input::Ended(..)
-                | Input::Swept
+                | Input::ReadDone
                 | Input::Exit(_),
             )
-            | Word::Input(
+            | Message::Input(
                 Input::Probed(_)
                 | Input::Members(..)
                 | Input::MemberGone
                 | Input::WatchFailed
                 | Input::CgroupChanged,
             )
-            | Word::Input(
+            | Message::Input(
                 Input::Holders(..) | Input::Paused(_) | Input::Resumed(_) | Input::StdinClosed,
             )
-            | Word::Input(
+            | Message::Input(
                 Input::Signalled(_)
                 | Input::Stop(..)
                 | Input::Kill(_)
                 | Input::Detach
                 | Input::Abandon,
             )
-            | Word::Fact(Fact::Want | Fact::List | Fact::Stop(..)) => return None,
+            | Message::Fact(Fact::ProbeWanted | Fact::ListWanted | Fact::Stop(..)) => return None,
         })
     }
 }

@@ -3,10 +3,10 @@
 
 use super::group::Group;
 use super::member_list::List;
-use super::routing::SettleWord as Heard;
-use super::step::{End, Fact, Step, Word};
+use super::routing::SettleMessage;
+use super::step::{Fact, Message, Step, StopResult};
 use super::stop::Stop;
-use super::{Happening, Timer};
+use super::{Notification, Timer};
 use crate::report::{SettledAs, StopReason};
 use crate::types::{BackgroundPolicy, Bound, Member, Ns, StopPolicy, Wait, limits};
 
@@ -72,126 +72,134 @@ impl Settle {
     }
 
     /// Takes in one word. `group` and `stop` are looked at; `exit_at` is when the exit was seen.
-    pub(super) fn hear(
+    pub(super) fn on_message(
         &mut self,
         step: &mut Step<'_>,
-        word: Word<'_>,
+        message: Message<'_>,
         group: &Group,
         stop: &Stop,
         exit_at: Ns,
     ) {
-        let Some(heard) = Heard::of(word) else { return };
+        let Some(message) = SettleMessage::of(message) else {
+            return;
+        };
         match self.phase {
-            Phase::Before => self.before(step, heard),
-            Phase::Off => Self::off(step, heard),
-            Phase::Asked => self.asked(step, heard, stop, exit_at),
-            Phase::Grace => self.grace(step, heard),
-            Phase::Listing => self.listing(step, heard, group),
-            Phase::Waiting => self.waiting(step, heard, group),
-            Phase::Ending { counted } => self.ending(step, heard, group, stop, counted),
-            Phase::Over(_) => Self::after(step, heard),
+            Phase::Before => self.before(step, message),
+            Phase::Off => Self::off(step, message),
+            Phase::Asked => self.asked(step, message, stop, exit_at),
+            Phase::Grace => self.grace(step, message),
+            Phase::Listing => self.listing(step, message, group),
+            Phase::Waiting => self.waiting(step, message, group),
+            Phase::Ending { counted } => self.ending(step, message, group, stop, counted),
+            Phase::Over(_) => Self::after(step, message),
         }
     }
 
     // ---- the table, a column each
 
-    fn before(&mut self, step: &mut Step<'_>, heard: Heard) {
-        match heard {
-            Heard::LeaderEnded if step.policy.background.disabled => self.switch_off(step),
-            Heard::LeaderEnded => self.phase = Phase::Asked,
-            Heard::SpawnFailed => self.over(step, SettledAs::None),
+    fn before(&mut self, step: &mut Step<'_>, message: SettleMessage) {
+        match message {
+            SettleMessage::LeaderEnded if step.policy.background.disabled => self.switch_off(step),
+            SettleMessage::LeaderEnded => self.phase = Phase::Asked,
+            SettleMessage::SpawnFailed => self.over(step, SettledAs::None),
             // The leader itself stays: there will be no exit to settle after.
-            Heard::LadderOver(End::Stuck | End::Denied | End::NoWay)
-                if step.policy.background.disabled =>
-            {
-                self.switch_off(step)
-            }
-            Heard::LadderOver(End::Stuck | End::Denied | End::NoWay) => {
-                self.over(step, SettledAs::Stuck)
-            }
-            Heard::LadderOver(End::Gone) | Heard::StopBegan => {}
-            Heard::GroupAlive | Heard::GroupEmpty | Heard::GraceDue | Heard::WaitDue => {
-                step.impossible("the leader has not ended")
-            }
+            SettleMessage::StopEnded(
+                StopResult::Stuck | StopResult::Denied | StopResult::NoWay,
+            ) if step.policy.background.disabled => self.switch_off(step),
+            SettleMessage::StopEnded(
+                StopResult::Stuck | StopResult::Denied | StopResult::NoWay,
+            ) => self.over(step, SettledAs::Stuck),
+            SettleMessage::StopEnded(StopResult::Gone) | SettleMessage::StopBegan => {}
+            SettleMessage::GroupAlive
+            | SettleMessage::GroupEmpty
+            | SettleMessage::GraceDue
+            | SettleMessage::WaitDue => step.contract_violation("the leader has not ended"),
         }
     }
 
-    fn off(step: &mut Step<'_>, heard: Heard) {
-        match heard {
-            Heard::GroupAlive
-            | Heard::GroupEmpty
-            | Heard::StopBegan
-            | Heard::LadderOver(_)
-            | Heard::SpawnFailed => {}
+    fn off(step: &mut Step<'_>, message: SettleMessage) {
+        match message {
+            SettleMessage::GroupAlive
+            | SettleMessage::GroupEmpty
+            | SettleMessage::StopBegan
+            | SettleMessage::StopEnded(_)
+            | SettleMessage::SpawnFailed => {}
             // A leader that was given up has ended after all.
-            Heard::LeaderEnded => {}
-            Heard::GraceDue | Heard::WaitDue => step.impossible("nobody looks"),
+            SettleMessage::LeaderEnded => {}
+            SettleMessage::GraceDue | SettleMessage::WaitDue => {
+                step.contract_violation("nobody looks")
+            }
         }
     }
 
-    fn asked(&mut self, step: &mut Step<'_>, heard: Heard, stop: &Stop, exit_at: Ns) {
-        match heard {
+    fn asked(&mut self, step: &mut Step<'_>, message: SettleMessage, stop: &Stop, exit_at: Ns) {
+        match message {
             // Those who needed the stop's SIGKILL died of it together with the leader.
-            Heard::GroupEmpty if stop.has_killed() && !stop.needed_kill().is_empty() => {
+            SettleMessage::GroupEmpty if stop.has_killed() && !stop.needed_kill().is_empty() => {
                 self.over(step, SettledAs::Terminated)
             }
-            Heard::GroupEmpty => self.over(step, SettledAs::None),
-            Heard::GroupAlive => match stop.ended() {
-                Some(End::Stuck | End::Denied | End::NoWay) => self.over(step, SettledAs::Stuck),
-                Some(End::Gone) | None if stop.is_in_progress() => {
+            SettleMessage::GroupEmpty => self.over(step, SettledAs::None),
+            SettleMessage::GroupAlive => match stop.ended() {
+                Some(StopResult::Stuck | StopResult::Denied | StopResult::NoWay) => {
+                    self.over(step, SettledAs::Stuck)
+                }
+                Some(StopResult::Gone) | None if stop.is_in_progress() => {
                     self.phase = Phase::Ending { counted: false }
                 }
-                Some(End::Gone) | None => self.begin_grace(step, exit_at),
+                Some(StopResult::Gone) | None => self.begin_grace(step, exit_at),
             },
-            Heard::LadderOver(End::Stuck | End::Denied | End::NoWay) => {
-                self.over(step, SettledAs::Stuck)
-            }
+            SettleMessage::StopEnded(
+                StopResult::Stuck | StopResult::Denied | StopResult::NoWay,
+            ) => self.over(step, SettledAs::Stuck),
             // A stop that began: the answer that is under way decides.
-            Heard::LadderOver(End::Gone) | Heard::StopBegan | Heard::SpawnFailed => {}
-            Heard::LeaderEnded | Heard::GraceDue | Heard::WaitDue => {
-                step.impossible("the group was only asked about")
+            SettleMessage::StopEnded(StopResult::Gone)
+            | SettleMessage::StopBegan
+            | SettleMessage::SpawnFailed => {}
+            SettleMessage::LeaderEnded | SettleMessage::GraceDue | SettleMessage::WaitDue => {
+                step.contract_violation("the group was only asked about")
             }
         }
     }
 
-    fn grace(&mut self, step: &mut Step<'_>, heard: Heard) {
-        match heard {
-            Heard::GroupEmpty => self.over(step, SettledAs::None),
-            Heard::GraceDue => self.list(step),
-            Heard::StopBegan => self.end(step, false),
-            Heard::GroupAlive | Heard::SpawnFailed => {}
-            Heard::LeaderEnded | Heard::WaitDue | Heard::LadderOver(_) => {
-                step.impossible("it is only given its grace")
+    fn grace(&mut self, step: &mut Step<'_>, message: SettleMessage) {
+        match message {
+            SettleMessage::GroupEmpty => self.over(step, SettledAs::None),
+            SettleMessage::GraceDue => self.list(step),
+            SettleMessage::StopBegan => self.end(step, false),
+            SettleMessage::GroupAlive | SettleMessage::SpawnFailed => {}
+            SettleMessage::LeaderEnded | SettleMessage::WaitDue | SettleMessage::StopEnded(_) => {
+                step.contract_violation("it is only given its grace")
             }
         }
     }
 
-    fn listing(&mut self, step: &mut Step<'_>, heard: Heard, group: &Group) {
-        match heard {
-            Heard::GroupEmpty => self.over(step, SettledAs::None),
+    fn listing(&mut self, step: &mut Step<'_>, message: SettleMessage, group: &Group) {
+        match message {
+            SettleMessage::GroupEmpty => self.over(step, SettledAs::None),
             // From the list: the scan for it is under way since listing began.
-            Heard::GroupAlive => {
+            SettleMessage::GroupAlive => {
                 self.name(group);
                 self.listed(step);
             }
-            Heard::StopBegan => self.end(step, true),
-            Heard::SpawnFailed => {}
-            Heard::LeaderEnded | Heard::GraceDue | Heard::WaitDue | Heard::LadderOver(_) => {
-                step.impossible("it is only being listed")
-            }
+            SettleMessage::StopBegan => self.end(step, true),
+            SettleMessage::SpawnFailed => {}
+            SettleMessage::LeaderEnded
+            | SettleMessage::GraceDue
+            | SettleMessage::WaitDue
+            | SettleMessage::StopEnded(_) => step.contract_violation("it is only being listed"),
         }
     }
 
-    fn waiting(&mut self, step: &mut Step<'_>, heard: Heard, group: &Group) {
-        match heard {
-            Heard::GroupEmpty => self.over(step, SettledAs::Finished),
-            Heard::WaitDue => self.wait_over(step),
-            Heard::StopBegan => self.end(step, true),
+    fn waiting(&mut self, step: &mut Step<'_>, message: SettleMessage, group: &Group) {
+        match message {
+            SettleMessage::GroupEmpty => self.over(step, SettledAs::Finished),
+            SettleMessage::WaitDue => self.wait_over(step),
+            SettleMessage::StopBegan => self.end(step, true),
             // It has forked meanwhile.
-            Heard::GroupAlive if !group.is_unlisted() => self.name(group),
-            Heard::GroupAlive | Heard::SpawnFailed => {}
-            Heard::LeaderEnded | Heard::GraceDue | Heard::LadderOver(_) => {
-                step.impossible("it is only waited for")
+            SettleMessage::GroupAlive if !group.is_unlisted() => self.name(group),
+            SettleMessage::GroupAlive | SettleMessage::SpawnFailed => {}
+            SettleMessage::LeaderEnded | SettleMessage::GraceDue | SettleMessage::StopEnded(_) => {
+                step.contract_violation("it is only waited for")
             }
         }
     }
@@ -199,13 +207,13 @@ impl Settle {
     fn ending(
         &mut self,
         step: &mut Step<'_>,
-        heard: Heard,
+        message: SettleMessage,
         group: &Group,
         stop: &Stop,
         counted: bool,
     ) {
-        match heard {
-            Heard::GroupEmpty => {
+        match message {
+            SettleMessage::GroupEmpty => {
                 // What dies of the ladder before it counts as background work is ordinary teardown,
                 // unless it needs SIGKILL. Who died of the leader's own SIGKILL,
                 // with it, was a zombie when it was asked who is left: nobody was ended after the
@@ -222,29 +230,31 @@ impl Settle {
                 };
                 self.over(step, outcome);
             }
-            Heard::LadderOver(End::Stuck | End::Denied | End::NoWay) => {
-                self.over(step, SettledAs::Stuck)
-            }
-            Heard::LadderOver(End::Gone)
-            | Heard::GroupAlive
-            | Heard::StopBegan
-            | Heard::SpawnFailed => {}
-            Heard::LeaderEnded | Heard::GraceDue | Heard::WaitDue => {
-                step.impossible("it is being ended")
+            SettleMessage::StopEnded(
+                StopResult::Stuck | StopResult::Denied | StopResult::NoWay,
+            ) => self.over(step, SettledAs::Stuck),
+            SettleMessage::StopEnded(StopResult::Gone)
+            | SettleMessage::GroupAlive
+            | SettleMessage::StopBegan
+            | SettleMessage::SpawnFailed => {}
+            SettleMessage::LeaderEnded | SettleMessage::GraceDue | SettleMessage::WaitDue => {
+                step.contract_violation("it is being ended")
             }
         }
     }
 
-    fn after(step: &mut Step<'_>, heard: Heard) {
-        match heard {
-            Heard::GroupAlive
-            | Heard::GroupEmpty
-            | Heard::StopBegan
-            | Heard::LadderOver(_)
-            | Heard::SpawnFailed => {}
+    fn after(step: &mut Step<'_>, message: SettleMessage) {
+        match message {
+            SettleMessage::GroupAlive
+            | SettleMessage::GroupEmpty
+            | SettleMessage::StopBegan
+            | SettleMessage::StopEnded(_)
+            | SettleMessage::SpawnFailed => {}
             // A leader that was given up has ended after all.
-            Heard::LeaderEnded => {}
-            Heard::GraceDue | Heard::WaitDue => step.impossible("it is settled"),
+            SettleMessage::LeaderEnded => {}
+            SettleMessage::GraceDue | SettleMessage::WaitDue => {
+                step.contract_violation("it is settled")
+            }
         }
     }
 
@@ -264,7 +274,7 @@ impl Settle {
     /// some have come.
     fn list(&mut self, step: &mut Step<'_>) {
         self.phase = Phase::Listing;
-        step.fact(Fact::List);
+        step.fact(Fact::ListWanted);
     }
 
     fn name(&mut self, group: &Group) {
@@ -281,7 +291,7 @@ impl Settle {
             Wait::ReportOnly => self.over(step, SettledAs::Reported),
             Wait::For(wait) => {
                 self.phase = Phase::Waiting;
-                step.tell(Happening::BackgroundWait);
+                step.notify(Notification::BackgroundWait);
                 if wait.is_zero() {
                     self.wait_over(step);
                 } else {

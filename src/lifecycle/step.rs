@@ -1,14 +1,14 @@
 //! What the four machines share while one input is worked on: the time, what is to be done, and
 //! what they tell each other.
 
-use super::{Effect, Effects, Happening, Input, Timer};
+use super::{Effect, Effects, Input, Notification, Timer};
 use crate::report::StopReason;
 use crate::types::{Ns, Policy, StopPolicy};
 use arrayvec::ArrayVec;
 
 /// How a ladder ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum End {
+pub(super) enum StopResult {
     /// The group is empty.
     Gone,
     /// Somebody survived SIGKILL.
@@ -31,20 +31,20 @@ pub(super) enum Fact {
     /// Nobody is left in the group. Certain.
     GroupEmpty,
     /// Somebody needs to know whether anybody is left, though detection is off.
-    Want,
+    ProbeWanted,
     /// Somebody needs to know who is left, as of now.
-    List,
+    ListWanted,
     /// Background work has outlived its wait.
     Stop(StopPolicy, StopReason),
     /// The ladder has begun.
     StopBegan,
     /// The ladder is over.
-    LadderOver(End),
+    StopEnded(StopResult),
 }
 
 /// What goes round: the input, then the facts.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Word<'a> {
+pub(super) enum Message<'a> {
     /// From outside.
     Input(Input<'a>),
     /// From one of the machines.
@@ -89,45 +89,45 @@ pub(super) struct Step<'a> {
     /// Which timers are armed.
     pub(super) armed: &'a mut Armed,
     /// How often something came that cannot come.
-    pub(super) impossible: &'a mut u32,
+    pub(super) contract_violations: &'a mut u32,
 }
 
 impl Step<'_> {
     /// Has something done.
     pub(super) fn effect(&mut self, effect: Effect) {
         if self.effects.try_push(effect).is_err() {
-            self.impossible("more effects than one input can have");
+            self.contract_violation("more effects than one input can have");
         }
     }
 
     /// Tells the host.
-    pub(super) fn tell(&mut self, happening: Happening) {
-        self.effect(Effect::Tell(happening));
+    pub(super) fn notify(&mut self, notification: Notification) {
+        self.effect(Effect::Notify(notification));
     }
 
     /// Tells the other machines.
     pub(super) fn fact(&mut self, fact: Fact) {
         if self.facts.try_push(fact).is_err() {
-            self.impossible("more facts than one input can bring up");
+            self.contract_violation("more facts than one input can bring up");
         }
     }
 
     /// Arms a timer, or arms it anew.
     pub(super) fn arm(&mut self, timer: Timer, at: Ns) {
         self.armed.put(timer);
-        self.effect(Effect::Arm(timer, at));
+        self.effect(Effect::ArmTimer(timer, at));
     }
 
     /// Cancels a timer if it is armed.
     pub(super) fn cancel(&mut self, timer: Timer) {
         if self.armed.take(timer) {
-            self.effect(Effect::Cancel(timer));
+            self.effect(Effect::CancelTimer(timer));
         }
     }
 
     /// An `x` of the tables: a caller has broken the contract. It is counted, and changes nothing.
-    pub(super) fn impossible(&mut self, what: &str) {
-        *self.impossible = self.impossible.saturating_add(1);
+    pub(super) fn contract_violation(&mut self, what: &str) {
+        *self.contract_violations = self.contract_violations.saturating_add(1);
         debug_assert!(false, "cannot come by contract: {what}");
     }
 }

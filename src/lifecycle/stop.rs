@@ -5,8 +5,8 @@
 
 use super::group::Group;
 use super::member_list::List;
-use super::routing::StopWord as Heard;
-use super::step::{End, Fact, Step, Word};
+use super::routing::StopMessage;
+use super::step::{Fact, Message, Step, StopResult};
 use super::{Effect, Timer};
 use crate::report::{StopReason, StopReport};
 use crate::types::{Bound, Member, Ns, Signal, Signalled, StopPolicy, limits};
@@ -40,9 +40,9 @@ pub(super) enum Phase {
     /// SIGKILL is sent.
     Killing,
     /// It was of no use: who stays is being listed.
-    Naming(End),
+    Naming(StopResult),
     /// Nothing more is done.
-    Over(End),
+    Over(StopResult),
 }
 
 /// How far a signal got that somebody was there to receive.
@@ -94,39 +94,41 @@ impl Stop {
     }
 
     /// Takes in one word. `group` is looked at for whether anybody is left, and known.
-    pub(super) fn hear(&mut self, step: &mut Step<'_>, word: Word<'_>, group: &Group) {
-        let Some(heard) = Heard::of(word) else { return };
+    pub(super) fn on_message(&mut self, step: &mut Step<'_>, message: Message<'_>, group: &Group) {
+        let Some(message) = StopMessage::of(message) else {
+            return;
+        };
         match self.phase {
-            Phase::Idle => self.idle(step, heard, group),
+            Phase::Idle => self.idle(step, message, group),
             Phase::Terminating { kill_at, owed } => {
-                self.terminating(step, heard, group, (kill_at, owed))
+                self.terminating(step, message, group, (kill_at, owed))
             }
-            Phase::Counting => self.counting(step, heard, group),
-            Phase::Killing => self.killing(step, heard, group),
-            Phase::Naming(end) => self.naming(step, heard, group, end),
-            Phase::Over(_) => self.after(step, heard),
+            Phase::Counting => self.counting(step, message, group),
+            Phase::Killing => self.killing(step, message, group),
+            Phase::Naming(result) => self.naming(step, message, group, result),
+            Phase::Over(_) => self.after(step, message),
         }
     }
 
     // ---- the table, a column each
 
-    fn idle(&mut self, step: &mut Step<'_>, heard: Heard, group: &Group) {
-        match heard {
-            Heard::Stop(policy, reason) => self.begin(step, &policy, reason, group),
-            Heard::RunLimit => {
+    fn idle(&mut self, step: &mut Step<'_>, message: StopMessage, group: &Group) {
+        match message {
+            StopMessage::Stop(policy, reason) => self.begin(step, &policy, reason, group),
+            StopMessage::RunLimit => {
                 let policy = step.policy.stop;
                 self.begin(step, &policy, StopReason::Timeout, group);
             }
-            Heard::Kill(reason) => {
+            StopMessage::Kill(reason) => {
                 let policy = step
                     .policy
                     .stop
                     .grace(Bound::After(std::time::Duration::ZERO));
                 self.begin(step, &policy, reason, group);
             }
-            Heard::GroupEmpty | Heard::Members | Heard::SpawnFailed => {}
-            Heard::GraceDue | Heard::StuckDue | Heard::Signalled(_) => {
-                step.impossible("no ladder has begun")
+            StopMessage::GroupEmpty | StopMessage::Members | StopMessage::SpawnFailed => {}
+            StopMessage::GraceDue | StopMessage::StuckDue | StopMessage::Signalled(_) => {
+                step.contract_violation("no ladder has begun")
             }
         }
     }
@@ -134,20 +136,20 @@ impl Stop {
     fn terminating(
         &mut self,
         step: &mut Step<'_>,
-        heard: Heard,
+        message: StopMessage,
         group: &Group,
         (kill_at, owed): (Option<Ns>, bool),
     ) {
-        match heard {
-            Heard::Stop(policy, _) => self.shorten(step, &policy, (kill_at, owed)),
-            Heard::RunLimit => {
+        match message {
+            StopMessage::Stop(policy, _) => self.shorten(step, &policy, (kill_at, owed)),
+            StopMessage::RunLimit => {
                 let policy = step.policy.stop;
                 self.shorten(step, &policy, (kill_at, owed));
             }
-            Heard::Kill(_) => self.kill(step),
-            Heard::GraceDue => self.count(step),
-            Heard::GroupEmpty => self.over(step, End::Gone),
-            Heard::Members => {
+            StopMessage::Kill(_) => self.kill(step),
+            StopMessage::GraceDue => self.count(step),
+            StopMessage::GroupEmpty => self.over(step, StopResult::Gone),
+            StopMessage::Members => {
                 // Who was forked after the signal waits for SIGKILL, but one that had no way yet
                 // has one now.
                 if owed && !group.is_empty() {
@@ -159,109 +161,120 @@ impl Stop {
                 } else if let (true, false, Some(begun)) =
                     (self.looks_outside, group.is_empty(), self.begun)
                 {
-                    step.effect(Effect::SignalOutside(begun.signal));
-                    step.effect(Effect::SignalOutside(Signal::CONT));
+                    step.effect(Effect::SignalEscapees(begun.signal));
+                    step.effect(Effect::SignalEscapees(Signal::CONT));
                 }
             }
-            Heard::Signalled(Signalled::Sent) => {
+            StopMessage::Signalled(Signalled::Sent) => {
                 self.reached = self.reached.max(Reached::Signalled)
             }
-            Heard::Signalled(Signalled::NoWay) => {
+            StopMessage::Signalled(Signalled::NoWay) => {
                 if group.is_unlisted() {
                     self.phase = Phase::Terminating {
                         kill_at,
                         owed: true,
                     };
-                    step.fact(Fact::List);
+                    step.fact(Fact::ListWanted);
                 } else {
-                    self.over(step, End::NoWay);
+                    self.over(step, StopResult::NoWay);
                 }
             }
             // Refused: SIGKILL will be refused too, and then it is named who stays.
-            Heard::Signalled(Signalled::Empty | Signalled::Denied) => {}
-            Heard::SpawnFailed => self.end(step, End::Gone),
-            Heard::StuckDue => step.impossible("SIGKILL was not sent"),
+            StopMessage::Signalled(Signalled::Empty | Signalled::Denied) => {}
+            StopMessage::SpawnFailed => self.end(step, StopResult::Gone),
+            StopMessage::StuckDue => step.contract_violation("SIGKILL was not sent"),
         }
     }
 
-    fn counting(&mut self, step: &mut Step<'_>, heard: Heard, group: &Group) {
-        match heard {
-            Heard::Members | Heard::GraceDue => {
+    fn counting(&mut self, step: &mut Step<'_>, message: StopMessage, group: &Group) {
+        match message {
+            StopMessage::Members | StopMessage::GraceDue => {
                 if !group.is_empty() {
                     self.needed_kill.extend(group.others().cloned());
                     self.kill(step);
                 }
             }
-            Heard::Kill(_) => self.kill(step),
-            Heard::Stop(policy, _) if policy.grace.is_zero() => self.kill(step),
-            Heard::GroupEmpty => self.over(step, End::Gone),
-            Heard::SpawnFailed => self.end(step, End::Gone),
-            Heard::Signalled(Signalled::Sent) => {
+            StopMessage::Kill(_) => self.kill(step),
+            StopMessage::Stop(policy, _) if policy.grace.is_zero() => self.kill(step),
+            StopMessage::GroupEmpty => self.over(step, StopResult::Gone),
+            StopMessage::SpawnFailed => self.end(step, StopResult::Gone),
+            StopMessage::Signalled(Signalled::Sent) => {
                 self.reached = self.reached.max(Reached::Signalled)
             }
-            Heard::Stop(..)
-            | Heard::RunLimit
-            | Heard::Signalled(Signalled::Empty | Signalled::Denied | Signalled::NoWay) => {}
-            Heard::StuckDue => step.impossible("SIGKILL was not sent"),
+            StopMessage::Stop(..)
+            | StopMessage::RunLimit
+            | StopMessage::Signalled(Signalled::Empty | Signalled::Denied | Signalled::NoWay) => {}
+            StopMessage::StuckDue => step.contract_violation("SIGKILL was not sent"),
         }
     }
 
-    fn killing(&mut self, step: &mut Step<'_>, heard: Heard, group: &Group) {
-        match heard {
-            Heard::StuckDue => self.name(step, End::Stuck),
-            Heard::GroupEmpty => self.over(step, End::Gone),
-            Heard::Members => {
+    fn killing(&mut self, step: &mut Step<'_>, message: StopMessage, group: &Group) {
+        match message {
+            StopMessage::StuckDue => self.name(step, StopResult::Stuck),
+            StopMessage::GroupEmpty => self.over(step, StopResult::Gone),
+            StopMessage::Members => {
                 // Once more for those who were forked, or had no way, meanwhile.
                 if !group.is_empty() {
-                    step.effect(Effect::Signal(Signal::KILL));
+                    step.effect(Effect::SignalGroup(Signal::KILL));
                 }
             }
-            Heard::Signalled(Signalled::Sent) => self.reached = Reached::Killed,
-            Heard::Signalled(Signalled::Denied) => self.name(step, End::Denied),
-            Heard::Signalled(Signalled::NoWay) => {
+            StopMessage::Signalled(Signalled::Sent) => self.reached = Reached::Killed,
+            StopMessage::Signalled(Signalled::Denied) => self.name(step, StopResult::Denied),
+            StopMessage::Signalled(Signalled::NoWay) => {
                 if group.is_unlisted() {
-                    step.fact(Fact::List);
+                    step.fact(Fact::ListWanted);
                 } else {
-                    self.over(step, End::NoWay);
+                    self.over(step, StopResult::NoWay);
                 }
             }
-            Heard::SpawnFailed => self.end(step, End::Gone),
-            Heard::Signalled(Signalled::Empty)
-            | Heard::Stop(..)
-            | Heard::RunLimit
-            | Heard::Kill(_) => {}
-            Heard::GraceDue => step.impossible("the grace is over"),
+            StopMessage::SpawnFailed => self.end(step, StopResult::Gone),
+            StopMessage::Signalled(Signalled::Empty)
+            | StopMessage::Stop(..)
+            | StopMessage::RunLimit
+            | StopMessage::Kill(_) => {}
+            StopMessage::GraceDue => step.contract_violation("the grace is over"),
         }
     }
 
-    fn naming(&mut self, step: &mut Step<'_>, heard: Heard, group: &Group, end: End) {
-        match heard {
-            Heard::Members => {
+    fn naming(
+        &mut self,
+        step: &mut Step<'_>,
+        message: StopMessage,
+        group: &Group,
+        result: StopResult,
+    ) {
+        match message {
+            StopMessage::Members => {
                 if !group.is_empty() {
                     // For those who were forked since the last one.
-                    step.effect(Effect::Signal(Signal::KILL));
-                    self.over(step, end);
+                    step.effect(Effect::SignalGroup(Signal::KILL));
+                    self.over(step, result);
                 }
             }
-            Heard::GroupEmpty => self.over(step, End::Gone),
-            Heard::SpawnFailed => self.end(step, End::Gone),
-            Heard::Signalled(_) | Heard::Stop(..) | Heard::RunLimit | Heard::Kill(_) => {}
-            Heard::GraceDue | Heard::StuckDue => {
-                step.impossible("nothing is waited for but the list")
+            StopMessage::GroupEmpty => self.over(step, StopResult::Gone),
+            StopMessage::SpawnFailed => self.end(step, StopResult::Gone),
+            StopMessage::Signalled(_)
+            | StopMessage::Stop(..)
+            | StopMessage::RunLimit
+            | StopMessage::Kill(_) => {}
+            StopMessage::GraceDue | StopMessage::StuckDue => {
+                step.contract_violation("nothing is waited for but the list")
             }
         }
     }
 
-    fn after(&mut self, step: &mut Step<'_>, heard: Heard) {
-        match heard {
-            Heard::Stop(..)
-            | Heard::RunLimit
-            | Heard::Kill(_)
-            | Heard::GroupEmpty
-            | Heard::Members => {}
+    fn after(&mut self, step: &mut Step<'_>, message: StopMessage) {
+        match message {
+            StopMessage::Stop(..)
+            | StopMessage::RunLimit
+            | StopMessage::Kill(_)
+            | StopMessage::GroupEmpty
+            | StopMessage::Members => {}
             // Answers to SIGCONT and to the last SIGKILL, which change nothing any more.
-            Heard::Signalled(_) | Heard::SpawnFailed => {}
-            Heard::GraceDue | Heard::StuckDue => step.impossible("the ladder is over"),
+            StopMessage::Signalled(_) | StopMessage::SpawnFailed => {}
+            StopMessage::GraceDue | StopMessage::StuckDue => {
+                step.contract_violation("the ladder is over")
+            }
         }
     }
 
@@ -281,7 +294,7 @@ impl Stop {
         });
         if group.is_empty() {
             // Nobody to signal, but a drain that an escapee holds ends now.
-            self.over(step, End::Gone);
+            self.over(step, StopResult::Gone);
             return;
         }
         self.stuck_after = policy.stuck_after.into();
@@ -308,9 +321,9 @@ impl Stop {
         }
         if self.looks_outside {
             // The group has got it; the others get it when they are found.
-            step.fact(Fact::List);
+            step.fact(Fact::ListWanted);
         }
-        step.fact(Fact::Want);
+        step.fact(Fact::ProbeWanted);
         step.fact(Fact::StopBegan);
     }
 
@@ -339,16 +352,19 @@ impl Stop {
     /// A group that is stopped (SIGSTOP) takes the signal only when it goes on.
     fn send_first(&mut self, step: &mut Step<'_>) {
         if let Some(begun) = self.begun {
-            step.effect(Effect::Signal(begun.signal));
-            step.effect(Effect::Signal(Signal::CONT));
+            step.effect(Effect::SignalGroup(begun.signal));
+            step.effect(Effect::SignalGroup(Signal::CONT));
         }
     }
 
     /// The grace is over. A list that takes too long is not waited for.
     fn count(&mut self, step: &mut Step<'_>) {
         self.phase = Phase::Counting;
-        step.fact(Fact::List);
-        step.arm(Timer::StopGrace, step.now.after(limits::COUNT_TIME.into()));
+        step.fact(Fact::ListWanted);
+        step.arm(
+            Timer::StopGrace,
+            step.now.after(limits::SURVIVOR_LIST_TIME.into()),
+        );
     }
 
     fn kill(&mut self, step: &mut Step<'_>) {
@@ -357,25 +373,25 @@ impl Stop {
         if let Some(begun) = &mut self.begun {
             begun.escalated = true;
         }
-        step.effect(Effect::Signal(Signal::KILL));
+        step.effect(Effect::SignalGroup(Signal::KILL));
         step.arm(Timer::StuckAfter, step.now.after(self.stuck_after));
     }
 
-    fn name(&mut self, step: &mut Step<'_>, end: End) {
+    fn name(&mut self, step: &mut Step<'_>, result: StopResult) {
         step.cancel(Timer::StuckAfter);
-        self.phase = Phase::Naming(end);
-        step.fact(Fact::List);
+        self.phase = Phase::Naming(result);
+        step.fact(Fact::ListWanted);
     }
 
-    fn end(&mut self, step: &mut Step<'_>, end: End) {
+    fn end(&mut self, step: &mut Step<'_>, result: StopResult) {
         step.cancel(Timer::StopGrace);
         step.cancel(Timer::StuckAfter);
-        self.phase = Phase::Over(end);
+        self.phase = Phase::Over(result);
     }
 
-    fn over(&mut self, step: &mut Step<'_>, end: End) {
-        self.end(step, end);
-        step.fact(Fact::LadderOver(end));
+    fn over(&mut self, step: &mut Step<'_>, result: StopResult) {
+        self.end(step, result);
+        step.fact(Fact::StopEnded(result));
     }
 
     // ---- what is asked of it
@@ -398,9 +414,9 @@ impl Stop {
     }
 
     /// How it ended.
-    pub(super) fn ended(&self) -> Option<End> {
+    pub(super) fn ended(&self) -> Option<StopResult> {
         match self.phase {
-            Phase::Over(end) => Some(end),
+            Phase::Over(result) => Some(result),
             Phase::Idle
             | Phase::Terminating { .. }
             | Phase::Counting
@@ -434,14 +450,14 @@ impl Stop {
         let begun = self.begun?;
         let end = self.ended();
         let stuck = match end {
-            Some(End::Stuck | End::Denied | End::NoWay) => group
+            Some(StopResult::Stuck | StopResult::Denied | StopResult::NoWay) => group
                 .members()
                 .iter()
                 .map(|member| member.who.clone())
                 .collect(),
-            Some(End::Gone) | None => Vec::new(),
+            Some(StopResult::Gone) | None => Vec::new(),
         };
-        let denied = end == Some(End::Denied);
+        let denied = end == Some(StopResult::Denied);
         Some(StopReport {
             reason: begun.reason,
             signal: begun.signal,

@@ -1,7 +1,7 @@
 //! For the tests of this room: a life, a clock that is set by hand, and the checks that hold after
 //! every input.
 
-use super::{Effect, Happening, Input, Life, Timer};
+use super::{Effect, Input, Lifecycle, Notification, Timer};
 use crate::report::StopReason;
 use crate::types::{
     BackgroundPolicy, Bound, DrainPolicy, Exit, ExitInfo, Member, Ns, Policy, Probe, StatusSource,
@@ -58,7 +58,7 @@ pub(super) fn blind() -> Policy {
 /// A life that is driven by a test.
 pub(super) struct Rig {
     /// The life.
-    pub(super) life: Life,
+    pub(super) lifecycle: Lifecycle,
     /// Milliseconds.
     pub(super) now: u64,
     armed: [Option<Ns>; 8],
@@ -73,10 +73,10 @@ impl Rig {
 
     /// A process that has just been made.
     pub(super) fn on(policy: Policy, captured: [bool; 2], group_signal: bool) -> Rig {
-        let mut life = Life::new(policy, captured, false, group_signal);
-        let effects = life.begin(Ns::ZERO);
+        let mut lifecycle = Lifecycle::new(policy, captured, false, group_signal);
+        let effects = lifecycle.begin(Ns::ZERO);
         let mut rig = Rig {
-            life,
+            lifecycle,
             now: 0,
             armed: [None; 8],
         };
@@ -87,7 +87,10 @@ impl Rig {
     /// One whose program runs.
     pub(super) fn running(policy: Policy) -> Rig {
         let mut rig = Rig::spawned(policy);
-        assert_eq!(rig.feed(Input::Started), [Effect::Tell(Happening::Started)]);
+        assert_eq!(
+            rig.feed(Input::Started),
+            [Effect::Notify(Notification::Started)]
+        );
         rig
     }
 
@@ -96,7 +99,7 @@ impl Rig {
     pub(super) fn exited(policy: Policy) -> Rig {
         let mut rig = Rig::running(policy);
         let _ = rig.feed(Input::Exit(code(0)));
-        let _ = rig.feed(Input::Swept);
+        let _ = rig.feed(Input::ReadDone);
         rig
     }
 
@@ -137,10 +140,10 @@ impl Rig {
         assert!(
             !effects
                 .iter()
-                .any(|effect| matches!(effect, Effect::Signal(_))),
+                .any(|effect| matches!(effect, Effect::SignalGroup(_))),
             "{effects:?}"
         );
-        if effects.contains(&Effect::Probe) {
+        if effects.contains(&Effect::ProbeGroup) {
             let _ = self.feed(Input::Probed(Probe::Alive));
         }
         self.feed(Input::Members(&[member(pid)], true))
@@ -153,14 +156,14 @@ impl Rig {
 
     /// One input at the current time.
     pub(super) fn feed(&mut self, input: Input<'_>) -> Vec<Effect> {
-        let effects = self.life.handle(Ns::from_millis(self.now), input);
+        let effects = self.lifecycle.handle(Ns::from_millis(self.now), input);
         self.note(&effects);
         for timer in Timer::ALL {
             let armed = self.armed[timer as usize].is_some();
             assert!(
-                !armed || self.life.wants_timer(timer),
+                !armed || self.lifecycle.wants_timer(timer),
                 "{timer:?} is armed outside the state that owns it: {:?}",
-                self.life
+                self.lifecycle
             );
         }
         effects.to_vec()
@@ -168,10 +171,10 @@ impl Rig {
 
     fn note(&mut self, effects: &[Effect]) {
         for effect in effects {
-            if let Effect::Arm(timer, at) = effect {
+            if let Effect::ArmTimer(timer, at) = effect {
                 self.armed[*timer as usize] = Some(*at);
             }
-            if let Effect::Cancel(timer) = effect {
+            if let Effect::CancelTimer(timer) = effect {
                 assert!(
                     self.armed[*timer as usize].take().is_some(),
                     "{timer:?} is cancelled, and was not armed"
@@ -182,12 +185,12 @@ impl Rig {
 }
 
 /// What the host was told, of these effects.
-pub(super) fn told(effects: &[Effect]) -> Vec<Happening> {
+pub(super) fn told(effects: &[Effect]) -> Vec<Notification> {
     effects
         .iter()
         .filter_map(|effect| {
-            if let Effect::Tell(happening) = effect {
-                Some(*happening)
+            if let Effect::Notify(notification) = effect {
+                Some(*notification)
             } else {
                 None
             }

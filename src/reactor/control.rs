@@ -3,7 +3,7 @@
 use super::{Generation, Reactor, Stopping};
 use crate::capture::Captured;
 use crate::kernel::Kernel;
-use crate::lifecycle::{Input, Ladder, State};
+use crate::lifecycle::{Input, State, StopStage};
 use crate::report::{StopReason, StreamEnd};
 use crate::types::{DetachError, Signal, Signalled, StopPolicy, Stream};
 
@@ -80,16 +80,16 @@ impl<K: Kernel> Reactor<K> {
         self.now = self.kernel.now();
         self.ask_exit(key);
         let entry = &self.table[key];
-        let (before, own) = (entry.life.stopping(), entry.life.stop_policy());
-        if entry.life.is_closed() {
+        let (before, own) = (entry.lifecycle.stop_stage(), entry.lifecycle.stop_policy());
+        if entry.lifecycle.is_closed() {
             return Stopping::Gone;
         }
         self.feed_input(key, input(own));
         self.fold();
         match before {
-            Ladder::Idle => Stopping::Begun,
-            Ladder::Terminating => Stopping::Shortened,
-            Ladder::Killing | Ladder::Over => Stopping::Already,
+            StopStage::Idle => Stopping::Begun,
+            StopStage::Terminating => Stopping::Shortened,
+            StopStage::Killing | StopStage::Over => Stopping::Already,
         }
     }
 
@@ -97,7 +97,7 @@ impl<K: Kernel> Reactor<K> {
     /// stop: nothing follows from it.
     pub fn signal(&mut self, generation: Generation, signal: Signal) -> Signalled {
         match self.own(generation) {
-            Some(key) if !self.table[key].life.is_closed() => {
+            Some(key) if !self.table[key].lifecycle.is_closed() => {
                 self.kernel.signal(generation.token(), signal)
             }
             Some(_) | None => Signalled::Empty,
@@ -107,7 +107,7 @@ impl<K: Kernel> Reactor<K> {
     /// The same for the leader alone, if it has not ended.
     pub fn signal_leader(&mut self, generation: Generation, signal: Signal) -> Signalled {
         match self.own(generation) {
-            Some(key) if !self.table[key].life.exit_seen() => {
+            Some(key) if !self.table[key].lifecycle.exit_seen() => {
                 self.kernel.signal_leader(generation.token(), signal)
             }
             Some(_) | None => Signalled::Empty,
@@ -125,7 +125,7 @@ impl<K: Kernel> Reactor<K> {
         let Some(key) = self.own(generation) else {
             return false;
         };
-        if !self.table[key].life.is_open(stream) {
+        if !self.table[key].lifecycle.is_open(stream) {
             return false;
         }
         self.now = self.kernel.now();
@@ -186,12 +186,12 @@ impl<K: Kernel> Reactor<K> {
         let key = self.own(generation).ok_or(DetachError::Gone)?;
         self.now = self.kernel.now();
         self.ask_exit(key);
-        if self.table[key].life.is_closed() {
+        if self.table[key].lifecycle.is_closed() {
             return Err(DetachError::Gone);
         }
-        self.table[key].life.can_detach()?;
-        if self.table[key].life.state() == State::Exited {
-            self.sweep_budget = crate::types::limits::SWEEP_BYTES;
+        self.table[key].lifecycle.can_detach()?;
+        if self.table[key].lifecycle.state() == State::Exited {
+            self.sweep_budget = crate::types::limits::LAST_READ_BYTES;
             for stream in Stream::ALL {
                 self.sweep_stream(key, stream);
             }
@@ -200,7 +200,7 @@ impl<K: Kernel> Reactor<K> {
         self.errand.forget(generation.token());
         let released = self.released.take().unwrap_or_default();
         self.queue
-            .retain(|item| item.token().with(crate::types::What::Spawn) != generation.token());
+            .retain(|item| item.token().with(crate::types::TokenKind::Spawn) != generation.token());
         let kept = Stream::ALL.map(|stream| self.table[key].take(stream));
         let pid = self.table[key].pid;
         self.remove(key);

@@ -6,7 +6,7 @@ use crate::kernel::{Collected, Kernel};
 use crate::lifecycle::{Effect, Input, Timer};
 use crate::report::StdinEnd;
 use crate::types::{
-    Errno, Keep, Ns, Probe, Release, Signal, Signalled, Stream, Token, What, limits,
+    CollectMode, Errno, Ns, Probe, Release, Signal, Signalled, Stream, Token, TokenKind, limits,
 };
 
 /// What a kernel call that was asked for by an effect came to: an input, in the order of the
@@ -57,8 +57,8 @@ impl<K: Kernel> Reactor<K> {
     pub(super) fn apply(&mut self, key: usize, input: Input<'_>) {
         let now = self.now;
         let entry = &mut self.table[key];
-        let effects = entry.life.handle(now, input);
-        if entry.life.is_late() {
+        let effects = entry.lifecycle.handle(now, input);
+        if entry.lifecycle.is_late() {
             for channel in entry.channels_mut() {
                 let total = channel.captured.total();
                 channel.late_from.get_or_insert(total);
@@ -72,38 +72,38 @@ impl<K: Kernel> Reactor<K> {
     pub(super) fn carry(&mut self, key: usize, effect: Effect) {
         let token = self.table[key].generation.token();
         match effect {
-            Effect::Sweep => self.sweep_all(key),
-            Effect::Mark => self.mark_last_words(key),
-            Effect::Probe => {
+            Effect::ReadAvailable => self.sweep_all(key),
+            Effect::MarkLastWords => self.mark_last_words(key),
+            Effect::ProbeGroup => {
                 let probe = self.kernel.probe(token);
                 self.answers.push_back(Answer::Probed(probe));
             }
-            Effect::Scan => self.errand.want_members(token),
-            Effect::Watch => self.watch_members(key),
-            Effect::UnwatchAll => {
+            Effect::ListMembers => self.errand.want_members(token),
+            Effect::WatchMembers => self.watch_members(key),
+            Effect::UnwatchMembers => {
                 self.unwatch_members(key);
                 self.errand.forget_members(token);
             }
             Effect::FindHolders => self
                 .errand
                 .want_holders(token, self.now.after(Ns::from(limits::HOLDER_TIME))),
-            Effect::Close(stream) => self.close_stream(key, stream),
+            Effect::CloseStream(stream) => self.close_stream(key, stream),
             Effect::CloseStdin => self.end_stdin(key, None),
-            Effect::Signal(signal) => self.send(token, signal),
-            Effect::SignalOutside(signal) => match self.kernel.signal_outside(token, signal) {
+            Effect::SignalGroup(signal) => self.send(token, signal),
+            Effect::SignalEscapees(signal) => match self.kernel.signal_outside(token, signal) {
                 // That there is nobody outside says nothing about the group.
                 Signalled::Empty | Signalled::NoWay => {}
                 told @ (Signalled::Sent | Signalled::Denied) => {
                     self.answers.push_back(Answer::Signalled(told))
                 }
             },
-            Effect::Arm(timer, at) => self.arm(key, timer, at),
-            Effect::Cancel(timer) => self.cancel(key, timer),
-            Effect::Reap => match self.kernel.collect(token, Keep::No) {
+            Effect::ArmTimer(timer, at) => self.arm(key, timer, at),
+            Effect::CancelTimer(timer) => self.cancel(key, timer),
+            Effect::ReapLeader => match self.kernel.collect(token, CollectMode::Reap) {
                 Collected::Ended(_) | Collected::NotYet | Collected::Lost => {}
             },
             Effect::Release(how) => self.release(token, how),
-            Effect::Tell(happening) => self.tell(key, happening),
+            Effect::Notify(notification) => self.tell(key, notification),
         }
     }
 
@@ -125,14 +125,14 @@ impl<K: Kernel> Reactor<K> {
         if let Some(channel) = entry.channel_mut(stream) {
             channel.sweep_left = 0;
         }
-        let token = entry.token(What::Output(stream));
+        let token = entry.token(TokenKind::Output(stream));
         self.kernel.close(token);
     }
 
     /// Closes stdin; without a reason given, whatever is still to be written is what was left.
     pub(super) fn end_stdin(&mut self, key: usize, end: Option<(StdinEnd, Option<Errno>)>) {
         let entry = &mut self.table[key];
-        let token = entry.token(What::Stdin);
+        let token = entry.token(TokenKind::Stdin);
         if let Some(feed) = &mut entry.feed {
             let left = if feed.unwritten() == 0 {
                 StdinEnd::Written
@@ -167,8 +167,8 @@ impl<K: Kernel> Reactor<K> {
             return;
         };
         let mut failed = false;
-        for (place, member) in (0..).zip(entry.life.members().iter().take(limits::WATCHED)) {
-            let token = entry.generation.token().with(What::Member(place));
+        for (place, member) in (0..).zip(entry.lifecycle.members().iter().take(limits::WATCHED)) {
+            let token = entry.generation.token().with(TokenKind::Member(place));
             match self.kernel.watch(member, token) {
                 Ok(()) => {}
                 Err(errno) if errno.raw() == libc::ESRCH => {
@@ -187,7 +187,7 @@ impl<K: Kernel> Reactor<K> {
         let entry = &mut self.table[key];
         let generation = entry.generation.token();
         for place in 0..std::mem::take(&mut entry.watched) {
-            self.kernel.close(generation.with(What::Member(place)));
+            self.kernel.close(generation.with(TokenKind::Member(place)));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::last_words::LastWords;
 use crate::report::{DrainReport, Report, Settled};
-use crate::types::{Exit, Slot, SpawnError, Stream, Survivor, Token, What};
+use crate::types::{Exit, Slot, SpawnError, Stream, Survivor, Token, TokenKind};
 use std::fmt;
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ pub struct Generation {
 
 impl Generation {
     pub(super) fn token(self) -> Token {
-        Token::new(Slot(self.slot), self.sequence, What::Spawn)
+        Token::new(Slot(self.slot), self.sequence, TokenKind::Spawn)
     }
 
     /// Its number within the loop, from 1.

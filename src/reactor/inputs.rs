@@ -3,7 +3,7 @@
 use super::Reactor;
 use crate::kernel::{Collected, Kernel, Notice, SpawnOutcome};
 use crate::lifecycle::{Input, State};
-use crate::types::{Exit, ExitInfo, Token, What};
+use crate::types::{Exit, ExitInfo, Token, TokenKind};
 
 impl<K: Kernel> Reactor<K> {
     pub(super) fn serve(&mut self, notice: Notice) {
@@ -33,7 +33,7 @@ impl<K: Kernel> Reactor<K> {
 
     /// How did the spawn go?
     pub(super) fn ask_outcome(&mut self, key: usize) {
-        if self.table[key].life.state() != State::Spawning {
+        if self.table[key].lifecycle.state() != State::Spawning {
             return;
         }
         let token = self.table[key].generation.token();
@@ -52,12 +52,12 @@ impl<K: Kernel> Reactor<K> {
     pub(super) fn ask_exit(&mut self, key: usize) {
         self.ask_outcome(key);
         let entry = &self.table[key];
-        if entry.life.exit_seen() || entry.life.state() == State::Spawning {
+        if entry.lifecycle.exit_seen() || entry.lifecycle.state() == State::Spawning {
             return;
         }
         let info = match self
             .kernel
-            .collect(entry.generation.token(), entry.life.keep())
+            .collect(entry.generation.token(), entry.lifecycle.collect_mode())
         {
             Collected::NotYet => return,
             Collected::Ended(info) => info,
@@ -74,11 +74,11 @@ impl<K: Kernel> Reactor<K> {
     /// Bytes of a generation that has exited and waits for its verdict are read at once, others
     /// when it is their turn.
     fn readable(&mut self, key: usize, token: Token) {
-        let What::Output(stream) = token.what() else {
+        let TokenKind::Output(stream) = token.kind() else {
             return;
         };
         self.ask_outcome(key);
-        match self.table[key].life.state() {
+        match self.table[key].lifecycle.state() {
             State::Exited => self.sweep_stream(key, stream),
             State::Spawning
             | State::Running

@@ -197,7 +197,7 @@ impl<K: Kernel> Reactor<K> {
             notices: Notices::new(),
             ready: VecDeque::new(),
             sweeps: VecDeque::new(),
-            sweep_budget: limits::SWEEP_BYTES,
+            sweep_budget: limits::LAST_READ_BYTES,
             writers: VecDeque::new(),
             answers: VecDeque::with_capacity(16),
             errand: Errand::default(),

@@ -4,15 +4,15 @@
 use super::slot::{Channel, Entry};
 use super::{Event, LastWords, Reactor};
 use crate::kernel::Kernel;
-use crate::lifecycle::Happening;
-use crate::types::{Exit, Ns, Stream, Token, TurnError, What};
+use crate::lifecycle::Notification;
+use crate::types::{Exit, Ns, Stream, Token, TokenKind, TurnError};
 use std::time::Duration;
 
 /// One place in the queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Item {
     /// Something to tell of a generation.
-    Tell(Token, Happening),
+    Tell(Token, Notification),
     /// A stream with undelivered bytes: stands here once, until all are taken.
     Output(Token),
 }
@@ -41,13 +41,13 @@ impl<K: Kernel> Reactor<K> {
                 let key = self.find(token)?;
                 self.lend_output(key, token)
             }
-            Item::Tell(token, happening) => {
+            Item::Tell(token, notification) => {
                 self.pop_item();
                 let key = self.find(token)?;
-                if let Happening::Drained { .. } = happening {
+                if let Notification::Drained { .. } = notification {
                     self.release_late_bytes(key);
                 }
-                Some(self.lend(key, happening))
+                Some(self.lend(key, notification))
             }
         }
     }
@@ -93,8 +93,8 @@ impl<K: Kernel> Reactor<K> {
     /// An event is waiting.
     pub fn has_events(&self) -> bool {
         self.queue.iter().any(|item| match *item {
-            Item::Tell(token, happening) => self.find(token).is_some_and(|key| {
-                happening != Happening::Closed || !self.table[key].undelivered()
+            Item::Tell(token, notification) => self.find(token).is_some_and(|key| {
+                notification != Notification::Closed || !self.table[key].undelivered()
             }),
             Item::Output(token) => self
                 .find(token)
@@ -103,7 +103,7 @@ impl<K: Kernel> Reactor<K> {
     }
 
     fn may_lend(&self, key: usize, token: Token) -> bool {
-        let What::Output(stream) = token.what() else {
+        let TokenKind::Output(stream) = token.kind() else {
             return false;
         };
         let entry = &self.table[key];
@@ -128,7 +128,7 @@ impl<K: Kernel> Reactor<K> {
             };
             match item {
                 Item::Output(token) => {
-                    let What::Output(stream) = token.what() else {
+                    let TokenKind::Output(stream) = token.kind() else {
                         return;
                     };
                     self.delivered(key, stream);
@@ -142,7 +142,7 @@ impl<K: Kernel> Reactor<K> {
                     }
                     self.release_last_event(key);
                 }
-                Item::Tell(_, Happening::Closed) if self.table[key].undelivered() => {
+                Item::Tell(_, Notification::Closed) if self.table[key].undelivered() => {
                     self.pop_item();
                     self.table[key].last_event_waits = true;
                 }
@@ -156,7 +156,7 @@ impl<K: Kernel> Reactor<K> {
         let entry = &mut self.table[key];
         entry.told_mut(&mut self.boxes).is_verdict_taken = true;
         for stream in Stream::ALL {
-            let token = entry.token(What::Output(stream));
+            let token = entry.token(TokenKind::Output(stream));
             if let Some(channel) = entry.channel_mut(stream)
                 && !channel.offered
                 && channel.captured.undelivered() > 0
@@ -173,12 +173,13 @@ impl<K: Kernel> Reactor<K> {
         if entry.last_event_waits && !entry.undelivered() {
             entry.last_event_waits = false;
             let token = entry.generation.token();
-            self.queue.push_back(Item::Tell(token, Happening::Closed));
+            self.queue
+                .push_back(Item::Tell(token, Notification::Closed));
         }
     }
 
     fn lend_output(&mut self, key: usize, token: Token) -> Option<Event<'_>> {
-        let What::Output(stream) = token.what() else {
+        let TokenKind::Output(stream) = token.kind() else {
             return None;
         };
         let origin = self.kernel.origin();
@@ -203,8 +204,8 @@ impl<K: Kernel> Reactor<K> {
         })
     }
 
-    fn lend(&mut self, key: usize, happening: Happening) -> Event<'_> {
-        if happening == Happening::Closed {
+    fn lend(&mut self, key: usize, notification: Notification) -> Event<'_> {
+        if notification == Notification::Closed {
             self.kernel.close_deferred();
             let report = Box::new(self.report(key));
             let generation = self.table[key].generation;
@@ -212,7 +213,7 @@ impl<K: Kernel> Reactor<K> {
             return Event::Closed { generation, report };
         }
         let entry = &self.table[key];
-        event_of(entry, happening)
+        event_of(entry, notification)
     }
 
     /// The host holds this stream back: no [`Event::Output`] of it, and once `high_water_mark` bytes are
@@ -231,7 +232,7 @@ impl<K: Kernel> Reactor<K> {
         let Some(key) = self.own(generation) else {
             return false;
         };
-        let token = generation.token().with(What::Output(stream));
+        let token = generation.token().with(TokenKind::Output(stream));
         let Some(channel) = self.table[key].heard(stream, &mut self.boxes) else {
             return false;
         };
@@ -245,30 +246,30 @@ impl<K: Kernel> Reactor<K> {
     }
 }
 
-fn event_of(entry: &Entry, happening: Happening) -> Event<'_> {
+fn event_of(entry: &Entry, notification: Notification) -> Event<'_> {
     let generation = entry.generation;
-    let exit = entry.life.exit().unwrap_or(Exit::unknown());
-    match happening {
-        Happening::Started => Event::Started {
+    let exit = entry.lifecycle.exit().unwrap_or(Exit::unknown());
+    match notification {
+        Notification::Started => Event::Started {
             generation,
             pid: entry.pid,
         },
-        Happening::SpawnFailed => Event::SpawnFailed {
+        Notification::SpawnFailed => Event::SpawnFailed {
             generation,
             error: entry.spawn_error(),
         },
-        Happening::Exited => Event::Exited { generation, exit },
-        Happening::Drained { .. } => Event::Drained {
+        Notification::Exited => Event::Exited { generation, exit },
+        Notification::Drained { .. } => Event::Drained {
             generation,
             exit,
             drain: entry.drain_told(),
             last_words: LastWords::of(entry),
         },
-        Happening::BackgroundWait => Event::BackgroundWait {
+        Notification::BackgroundWait => Event::BackgroundWait {
             generation,
             survivors: entry.survivors_told(),
         },
-        Happening::Settled | Happening::Closed => Event::Settled {
+        Notification::Settled | Notification::Closed => Event::Settled {
             generation,
             settled: entry.settled_told(),
         },

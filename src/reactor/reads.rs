@@ -7,14 +7,14 @@ use crate::capture::Block;
 use crate::kernel::{Batch, Kernel, ReadOp, ReadResult};
 use crate::lifecycle::Input;
 use crate::report::StreamEnd;
-use crate::types::{Stream, Token, TurnError, What, limits};
+use crate::types::{Stream, Token, TokenKind, TurnError, limits};
 
 impl<K: Kernel> Reactor<K> {
     /// Puts a stream on the list of those that may have bytes.
     pub(super) fn heat(&mut self, key: usize, stream: Stream) {
         let entry = &mut self.table[key];
-        let token = entry.token(What::Output(stream));
-        if !entry.life.is_open(stream) {
+        let token = entry.token(TokenKind::Output(stream));
+        if !entry.lifecycle.is_open(stream) {
             return;
         }
         let Some(channel) = entry.heard(stream, &mut self.boxes) else {
@@ -59,11 +59,11 @@ impl<K: Kernel> Reactor<K> {
 
     fn take_listed(&mut self, token: Token) -> Option<ReadOp> {
         let key = self.find(token)?;
-        let What::Output(stream) = token.what() else {
+        let TokenKind::Output(stream) = token.kind() else {
             return None;
         };
         let entry = &mut self.table[key];
-        let open = entry.life.is_open(stream);
+        let open = entry.lifecycle.is_open(stream);
         let channel = entry.channel_mut(stream)?;
         if channel.place != Place::Listed {
             return None;
@@ -111,7 +111,7 @@ impl<K: Kernel> Reactor<K> {
 
     fn took(&mut self, op: ReadOp, sweeping: bool) {
         let (token, result) = (op.stream, op.result);
-        let What::Output(stream) = token.what() else {
+        let TokenKind::Output(stream) = token.kind() else {
             return;
         };
         let Some(key) = self.find(token) else { return };
@@ -242,7 +242,7 @@ impl<K: Kernel> Reactor<K> {
     /// Offers new bytes to the host, and holds the child back when too many were not taken.
     fn offer(&mut self, key: usize, stream: Stream) {
         let entry = &mut self.table[key];
-        let token = entry.token(What::Output(stream));
+        let token = entry.token(TokenKind::Output(stream));
         let Some(channel) = entry.channel_mut(stream) else {
             return;
         };
@@ -281,7 +281,7 @@ impl<K: Kernel> Reactor<K> {
         let entry = &mut self.table[key];
         entry.sweep = Sweep::Owed;
         for stream in Stream::ALL {
-            let open = entry.life.is_open(stream);
+            let open = entry.lifecycle.is_open(stream);
             if let Some(channel) = entry.heard(stream, &mut self.boxes) {
                 channel.sweep_left = if open { channel.capacity } else { 0 };
             }
@@ -291,7 +291,7 @@ impl<K: Kernel> Reactor<K> {
     /// The same for one stream that has just said that it has bytes; nobody waits for the answer.
     pub(super) fn sweep_stream(&mut self, key: usize, stream: Stream) {
         let entry = &mut self.table[key];
-        let open = entry.life.is_open(stream);
+        let open = entry.lifecycle.is_open(stream);
         let Some(channel) = entry.heard(stream, &mut self.boxes) else {
             return;
         };
@@ -314,10 +314,10 @@ impl<K: Kernel> Reactor<K> {
         let mut batch = Batch::new();
         for stream in Stream::ALL {
             let entry = &self.table[key];
-            let wanted = entry.life.is_open(stream)
+            let wanted = entry.lifecycle.is_open(stream)
                 && entry.channel(stream).is_some_and(|c| c.sweep_left > 0);
             if wanted {
-                let token = entry.token(What::Output(stream));
+                let token = entry.token(TokenKind::Output(stream));
                 batch.push(self.op(key, stream, token));
             }
         }
@@ -327,7 +327,7 @@ impl<K: Kernel> Reactor<K> {
         }
         let over = std::mem::replace(&mut self.table[key].sweep, Sweep::None);
         match over {
-            Sweep::Owed => self.apply(key, Input::Swept),
+            Sweep::Owed => self.apply(key, Input::ReadDone),
             Sweep::Loose | Sweep::None => {}
         }
     }

@@ -5,10 +5,10 @@ use super::outbox::Item;
 use super::slot::Entry;
 use crate::command::Containment;
 use crate::kernel::Kernel;
-use crate::lifecycle::Happening;
+use crate::lifecycle::Notification;
 use crate::report::{ContainedBy, DrainReport, EndedBy, Report, Settled, StopReport, Timing};
 use crate::text::Projection;
-use crate::types::{Errno, Ns, SpawnError, Step, Stream, Survivor};
+use crate::types::{Errno, Ns, SpawnError, SpawnStep, Stream, Survivor};
 
 impl Entry {
     /// The verdict. Told only after it was put together.
@@ -37,13 +37,13 @@ impl Entry {
     pub(super) fn spawn_error(&self) -> SpawnError {
         self.error
             .clone()
-            .unwrap_or_else(|| SpawnError::new(Step::Exec, Errno::from_raw(libc::EIO)))
+            .unwrap_or_else(|| SpawnError::new(SpawnStep::Exec, Errno::from_raw(libc::EIO)))
     }
 
     // A process may call itself what it likes: names go out as all text does.
 
     fn drain_report(&self) -> Option<DrainReport> {
-        let mut drain = self.life.drain_report()?;
+        let mut drain = self.lifecycle.drain_report()?;
         show(
             &self.run.projection,
             drain.holders.iter_mut().map(|holder| &mut holder.comm),
@@ -53,7 +53,7 @@ impl Entry {
 
     fn settled(&self, now: Ns) -> Option<Settled> {
         let mut settled = self
-            .life
+            .lifecycle
             .settled(now, contained_by(&self.run.plan.contain))?;
         show(
             &self.run.projection,
@@ -66,7 +66,7 @@ impl Entry {
     }
 
     fn stop_report(&self) -> Option<StopReport> {
-        let mut stop = self.life.stop_report()?;
+        let mut stop = self.lifecycle.stop_report()?;
         show(
             &self.run.projection,
             stop.stuck.iter_mut().map(|survivor| &mut survivor.comm),
@@ -77,15 +77,15 @@ impl Entry {
 
 impl<K: Kernel> Reactor<K> {
     /// Puts together what is to be told, and queues it.
-    pub(super) fn tell(&mut self, key: usize, happening: Happening) {
+    pub(super) fn tell(&mut self, key: usize, notification: Notification) {
         let token = self.table[key].generation.token();
-        match happening {
-            Happening::Started | Happening::SpawnFailed | Happening::Exited => {}
-            Happening::Drained { warn } => self.tell_drained(key, warn),
-            Happening::BackgroundWait => {
+        match notification {
+            Notification::Started | Notification::SpawnFailed | Notification::Exited => {}
+            Notification::Drained { warn } => self.tell_drained(key, warn),
+            Notification::BackgroundWait => {
                 let entry = &mut self.table[key];
                 let mut survivors: Vec<_> = entry
-                    .life
+                    .lifecycle
                     .members()
                     .iter()
                     .map(|member| member.who.clone())
@@ -96,15 +96,15 @@ impl<K: Kernel> Reactor<K> {
                 );
                 entry.told_mut(&mut self.boxes).survivors = survivors;
             }
-            Happening::Settled => {
+            Notification::Settled => {
                 let now = self.now;
                 let entry = &mut self.table[key];
                 entry.told_mut(&mut self.boxes).settled = entry.settled(now);
             }
-            Happening::Closed => self.tell_closed(key),
+            Notification::Closed => self.tell_closed(key),
         }
         self.tellings += 1;
-        self.queue.push_back(Item::Tell(token, happening));
+        self.queue.push_back(Item::Tell(token, notification));
     }
 
     fn tell_drained(&mut self, key: usize, warn: bool) {
@@ -170,8 +170,8 @@ impl<K: Kernel> Reactor<K> {
             command: entry.run.command_line().to_vec(),
             pid: ran.then_some(entry.pid),
             error: entry.error.clone(),
-            outcome: entry.life.outcome().filter(|_| ran),
-            exit: entry.life.exit().filter(|_| ran),
+            outcome: entry.lifecycle.outcome().filter(|_| ran),
+            exit: entry.lifecycle.exit().filter(|_| ran),
             stop: entry.stop_report(),
             drain: told.and_then(|told| told.drain.clone()).filter(|_| ran),
             stdout: entry.stream_report(Stream::Stdout).filter(|_| ran),

@@ -6,7 +6,7 @@ use crate::command::Command;
 use crate::kernel::{Kernel, Until};
 use crate::lifecycle::Input;
 use crate::report::Report;
-use crate::types::{Keep, Ns, RunError, StopPolicy, Stream, What};
+use crate::types::{CollectMode, Ns, RunError, StopPolicy, Stream, TokenKind};
 
 /// A command that was run to its end.
 #[derive(Debug)]
@@ -50,13 +50,13 @@ impl<K: Kernel> Reactor<K> {
     pub fn run(&mut self, command: &Command) -> Result<Finished, RunError> {
         let generation = self.spawn(&command.undelivered())?;
         while let Some(key) = self.own(generation) {
-            if self.table[key].life.is_closed() {
+            if self.table[key].lifecycle.is_closed() {
                 self.kernel.close_deferred();
                 let report = self.report(key);
                 let take = |this: &mut Self, stream| this.take(generation, stream);
                 let (stdout, stderr) = (take(self, Stream::Stdout), take(self, Stream::Stderr));
                 self.queue
-                    .retain(|item| item.token().with(What::Spawn) != generation.token());
+                    .retain(|item| item.token().with(TokenKind::Spawn) != generation.token());
                 self.remove(key);
                 self.fold();
                 return Ok(Finished {
@@ -108,10 +108,10 @@ impl<K: Kernel> Reactor<K> {
         for generation in &generations {
             while let Some(key) = self
                 .own(*generation)
-                .filter(|key| !self.table[*key].life.is_closed())
+                .filter(|key| !self.table[*key].lifecycle.is_closed())
             {
                 self.ask_exit(key);
-                if self.table[key].life.exit_seen() || self.kernel.now() >= until {
+                if self.table[key].lifecycle.exit_seen() || self.kernel.now() >= until {
                     break;
                 }
                 let soon = self.kernel.now().after(Ns::from_millis(1)).min(until);
@@ -120,7 +120,7 @@ impl<K: Kernel> Reactor<K> {
                 }
             }
             if self.own(*generation).is_some() {
-                let _ = self.kernel.collect(generation.token(), Keep::No);
+                let _ = self.kernel.collect(generation.token(), CollectMode::Reap);
             }
         }
     }

@@ -5,9 +5,11 @@ use super::last_words::Words;
 use super::line_filter::Watch;
 use crate::capture::{Captured, Pool};
 use crate::command::shared::Run;
-use crate::lifecycle::{Life, Timer};
+use crate::lifecycle::{Lifecycle, Timer};
 use crate::report::{DrainReport, Settled, StdinEnd, StdinReport, StreamReport};
-use crate::types::{Errno, Ns, ResourceUsage, SpawnError, Stream, Survivor, Token, What, limits};
+use crate::types::{
+    Errno, Ns, ResourceUsage, SpawnError, Stream, Survivor, Token, TokenKind, limits,
+};
 use crate::wheel::TimerId;
 use std::collections::VecDeque;
 use std::num::NonZero;
@@ -194,7 +196,7 @@ pub(super) type Timers = [Option<TimerId>; Timer::ALL.len()];
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) generation: Generation,
-    pub(super) life: Life,
+    pub(super) lifecycle: Lifecycle,
     pub(super) pid: u32,
     /// What it shares with the other runs of its command.
     pub(super) run: Arc<Run>,
@@ -215,8 +217,8 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn token(&self, what: What) -> Token {
-        self.generation.token().with(what)
+    pub(super) fn token(&self, kind: TokenKind) -> Token {
+        self.generation.token().with(kind)
     }
 
     /// A captured stream of which something was heard.
@@ -231,7 +233,7 @@ impl Entry {
     pub(super) fn heard(&mut self, stream: Stream, boxes: &mut Boxes) -> Option<&mut Channel> {
         let slot = &mut self.streams[stream.index()];
         if let Slot::Quiet = slot {
-            let late_from = self.life.is_late().then_some(0);
+            let late_from = self.lifecycle.is_late().then_some(0);
             *slot = Slot::Made(boxes.channel(Channel {
                 late_from,
                 ..Channel::new(&self.run, stream)
@@ -322,8 +324,8 @@ impl Entry {
         Some(StreamReport {
             bytes: kept.total(),
             dropped: kept.dropped(),
-            late: self.life.late_bytes(stream),
-            end: self.life.stream_end(stream),
+            late: self.lifecycle.late_bytes(stream),
+            end: self.lifecycle.stream_end(stream),
             error: self.channel(stream).and_then(|channel| channel.error),
             capacity: self.capacities[stream.index()].map(NonZero::get),
         })

@@ -5,8 +5,8 @@ use super::{Generation, Reactor};
 use crate::command::shared::Run;
 use crate::command::{Command, Containment};
 use crate::kernel::{Kernel, Spawned, Until, WaitError};
-use crate::lifecycle::{Life, State};
-use crate::types::{Errno, Ns, SpawnError, Step, Stream, Token, What, limits};
+use crate::lifecycle::{Lifecycle, State};
+use crate::types::{Errno, Ns, SpawnError, SpawnStep, Stream, Token, TokenKind, limits};
 use std::collections::VecDeque;
 use std::num::NonZero;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ impl<K: Kernel> Reactor<K> {
         let slot = u32::try_from(self.table.vacant_key())
             .ok()
             .filter(|slot| *slot < Token::SLOTS);
-        let slot =
-            slot.ok_or_else(|| SpawnError::new(Step::Register, Errno::from_raw(libc::EMFILE)))?;
+        let slot = slot
+            .ok_or_else(|| SpawnError::new(SpawnStep::Register, Errno::from_raw(libc::EMFILE)))?;
         self.sequence = self.sequence.wrapping_add(1).max(1);
         let generation = Generation {
             sequence: self.sequence,
@@ -62,7 +62,7 @@ impl<K: Kernel> Reactor<K> {
         let key = self.table.insert(entry);
         self.live += 1;
         self.stats.started += 1;
-        let effects = self.table[key].life.begin(self.now);
+        let effects = self.table[key].lifecycle.begin(self.now);
         for effect in effects {
             self.carry(key, effect);
         }
@@ -88,7 +88,7 @@ impl<K: Kernel> Reactor<K> {
                 return Ok(generation);
             };
             self.ask_outcome(key);
-            match self.table[key].life.state() {
+            match self.table[key].lifecycle.state() {
                 State::Spawning => {}
                 State::Failing | State::Failed => break,
                 State::Running
@@ -116,13 +116,13 @@ impl<K: Kernel> Reactor<K> {
         let mut error = None;
         while let Some(key) = self.find(token) {
             error = self.table[key].error.clone().or(error);
-            if self.table[key].life.is_closed() {
+            if self.table[key].lifecycle.is_closed() {
                 self.queue
-                    .retain(|item| item.token().with(What::Spawn) != token);
+                    .retain(|item| item.token().with(TokenKind::Spawn) != token);
                 self.remove(key);
                 break;
             }
-            let soon = self.kernel.now().after(Ns::from(limits::SPAWN_LOOK[0]));
+            let soon = self.kernel.now().after(Ns::from(limits::SPAWN_POLL[0]));
             if self.look(Until::At(soon)).is_err() {
                 break;
             }
@@ -130,7 +130,7 @@ impl<K: Kernel> Reactor<K> {
                 self.ask_exit(key);
             }
         }
-        Err(error.unwrap_or_else(|| SpawnError::new(Step::Exec, Errno::from_raw(libc::EIO))))
+        Err(error.unwrap_or_else(|| SpawnError::new(SpawnStep::Exec, Errno::from_raw(libc::EIO))))
     }
 
     /// Room in every list for one more generation, so that no turn has to make it.
@@ -166,7 +166,7 @@ impl<K: Kernel> Reactor<K> {
         });
         let mut entry = Entry {
             generation,
-            life: Life::sharing(Arc::clone(&run.given), captured, feed.is_some())
+            lifecycle: Lifecycle::sharing(Arc::clone(&run.config), captured, feed.is_some())
                 .led_by(born.pid)
                 .looking_outside(run.plan.contain == Containment::Cookie),
             pid: born.pid,
@@ -196,5 +196,5 @@ fn wait_failed(error: WaitError) -> SpawnError {
         WaitError::Failed(errno) => errno,
         WaitError::Forked => Errno::from_raw(libc::EPERM),
     };
-    SpawnError::new(Step::Exec, errno).because("the loop failed while it waited for exec")
+    SpawnError::new(SpawnStep::Exec, errno).because("the loop failed while it waited for exec")
 }

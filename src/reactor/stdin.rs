@@ -5,7 +5,7 @@ use super::{Generation, Reactor};
 use crate::kernel::{Kernel, Wrote};
 use crate::lifecycle::Input;
 use crate::report::StdinEnd;
-use crate::types::{FeedError, FeedRefusal, What, limits};
+use crate::types::{FeedError, FeedRefusal, TokenKind, limits};
 
 impl<K: Kernel> Reactor<K> {
     /// Gives bytes to a stdin that was made with [`Stdin::Feed`](crate::Stdin::Feed). They are
@@ -52,7 +52,7 @@ impl<K: Kernel> Reactor<K> {
 
     /// There is something to write, or room to write it.
     pub(super) fn want_write(&mut self, key: usize) {
-        let token = self.table[key].token(What::Stdin);
+        let token = self.table[key].token(TokenKind::Stdin);
         if !self.writers.contains(&token) {
             self.writers.push_back(token);
         }
@@ -76,7 +76,7 @@ impl<K: Kernel> Reactor<K> {
     /// True when the budget was used up with bytes and room left.
     fn write_stdin(&mut self, key: usize) -> bool {
         let entry = &mut self.table[key];
-        let token = entry.token(What::Stdin);
+        let token = entry.token(TokenKind::Stdin);
         let Some(feed) = entry.feed.as_deref_mut() else {
             return false;
         };

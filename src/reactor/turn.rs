@@ -55,7 +55,7 @@ impl<K: Kernel> Reactor<K> {
 
     fn whole_round(&mut self, until: Until) -> Result<(), TurnError> {
         self.stats.turns += 1;
-        self.sweep_budget = limits::SWEEP_BYTES;
+        self.sweep_budget = limits::LAST_READ_BYTES;
         let tellings = self.tellings;
         self.look(until)?;
         self.resume_sweeps();
@@ -106,7 +106,7 @@ impl<K: Kernel> Reactor<K> {
                         // notice may be late: SIGCHLD).
                         self.ask_exit(key);
                     }
-                    if !self.table[key].life.is_closed() {
+                    if !self.table[key].lifecycle.is_closed() {
                         self.feed_input(key, Input::Due(timer));
                     }
                 }

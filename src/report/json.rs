@@ -311,7 +311,7 @@ fn micros(d: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{Capabilities, DrainPolicy, StatusSource, Step, Stream};
+    use crate::types::{Capabilities, DrainPolicy, SpawnStep, StatusSource, Stream};
     use serde_json::{Value, json};
 
     fn json(report: &Report) -> Value {
@@ -319,7 +319,7 @@ mod tests {
     }
 
     fn failed() -> Report {
-        let error = SpawnError::new(Step::Find, Errno::from_raw(libc::ENOENT)).at("nope");
+        let error = SpawnError::new(SpawnStep::Find, Errno::from_raw(libc::ENOENT)).at("nope");
         Report::of_failed_spawn(
             vec!["nope".into(), "-x".into()],
             error,

@@ -100,9 +100,9 @@ pub enum GroupSignal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberWatch {
     /// By a pidfd each.
-    ByPidfd,
+    Pidfd,
     /// By looking again.
-    ByLooking,
+    Polling,
 }
 
 /// What this kernel, in this process, can do: found once, by trying, when the loop is built.
@@ -157,7 +157,7 @@ impl Capabilities {
             exit_info: false,
             close_range: false,
             nosignal_write: false,
-            members: MemberWatch::ByLooking,
+            members: MemberWatch::Polling,
             reads_per_batch: 1,
         }
     }

@@ -8,7 +8,7 @@ use std::{fmt, io};
 /// The step of a spawn that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Step {
+pub enum SpawnStep {
     /// The command itself is not one: empty, or a NUL byte in it.
     Command,
     /// Looking for the program in PATH.
@@ -37,28 +37,28 @@ pub enum Step {
     Exec,
 }
 
-impl Step {
+impl SpawnStep {
     /// The word in reports.
     pub const fn name(self) -> &'static str {
         match self {
-            Step::Command => "command",
-            Step::Find => "find",
-            Step::Pipe => "pipe",
-            Step::Register => "register",
-            Step::Clone => "clone",
-            Step::Group => "group",
-            Step::Terminal => "terminal",
-            Step::Descriptors => "descriptors",
-            Step::Chdir => "chdir",
-            Step::Limits => "limits",
-            Step::User => "user",
-            Step::Cgroup => "cgroup",
-            Step::Exec => "exec",
+            SpawnStep::Command => "command",
+            SpawnStep::Find => "find",
+            SpawnStep::Pipe => "pipe",
+            SpawnStep::Register => "register",
+            SpawnStep::Clone => "clone",
+            SpawnStep::Group => "group",
+            SpawnStep::Terminal => "terminal",
+            SpawnStep::Descriptors => "descriptors",
+            SpawnStep::Chdir => "chdir",
+            SpawnStep::Limits => "limits",
+            SpawnStep::User => "user",
+            SpawnStep::Cgroup => "cgroup",
+            SpawnStep::Exec => "exec",
         }
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for SpawnStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -93,7 +93,7 @@ pub struct SpawnError(Box<SpawnFault>);
 
 #[derive(Clone)]
 struct SpawnFault {
-    step: Step,
+    step: SpawnStep,
     path: Option<PathBuf>,
     errno: Errno,
     note: Option<String>,
@@ -102,7 +102,7 @@ struct SpawnFault {
 
 impl SpawnError {
     /// A failed step.
-    pub fn new(step: Step, errno: Errno) -> SpawnError {
+    pub fn new(step: SpawnStep, errno: Errno) -> SpawnError {
         SpawnError(Box::new(SpawnFault {
             step,
             path: None,
@@ -158,7 +158,7 @@ impl SpawnError {
     }
 
     /// The step that failed.
-    pub fn step(&self) -> Step {
+    pub fn step(&self) -> SpawnStep {
         self.0.step
     }
 
@@ -180,8 +180,8 @@ impl SpawnError {
     /// The program was not found (and not: its interpreter, or its working directory).
     pub fn is_not_found(&self) -> bool {
         match self.0.step {
-            Step::Find => self.0.errno.raw() == libc::ENOENT,
-            Step::Exec => self.0.errno.raw() == libc::ENOENT && self.0.note.is_none(),
+            SpawnStep::Find => self.0.errno.raw() == libc::ENOENT,
+            SpawnStep::Exec => self.0.errno.raw() == libc::ENOENT && self.0.note.is_none(),
             _ => false,
         }
     }
@@ -205,20 +205,20 @@ impl fmt::Display for SpawnError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fault = &*self.0;
         let what = match fault.step {
-            Step::Command => "use the command",
-            Step::Find => "find the program",
-            Step::Pipe => "make the child's streams",
-            Step::Register => "watch the child",
-            Step::Clone => "make a process",
-            Step::Group => "make a process group",
-            Step::Terminal => "make the child's group the terminal's foreground",
-            Step::Descriptors => "put the child's descriptors in place",
-            Step::Chdir => "enter the working directory",
-            Step::Limits => "set a resource limit",
-            Step::User => "change user or group",
-            Step::Cgroup if fault.path.is_some() => "make a cgroup for the child in",
-            Step::Cgroup => "enter the cgroup",
-            Step::Exec => "execute the program",
+            SpawnStep::Command => "use the command",
+            SpawnStep::Find => "find the program",
+            SpawnStep::Pipe => "make the child's streams",
+            SpawnStep::Register => "watch the child",
+            SpawnStep::Clone => "make a process",
+            SpawnStep::Group => "make a process group",
+            SpawnStep::Terminal => "make the child's group the terminal's foreground",
+            SpawnStep::Descriptors => "put the child's descriptors in place",
+            SpawnStep::Chdir => "enter the working directory",
+            SpawnStep::Limits => "set a resource limit",
+            SpawnStep::User => "change user or group",
+            SpawnStep::Cgroup if fault.path.is_some() => "make a cgroup for the child in",
+            SpawnStep::Cgroup => "enter the cgroup",
+            SpawnStep::Exec => "execute the program",
         };
         f.write_str(what)?;
         if let Some(path) = &fault.path {
@@ -462,7 +462,7 @@ mod tests {
 
     #[test]
     fn a_spawn_error_names_step_path_errno_and_sizes() {
-        let error = SpawnError::new(Step::Exec, Errno(libc::E2BIG))
+        let error = SpawnError::new(SpawnStep::Exec, Errno(libc::E2BIG))
             .at("/bin/true")
             .with_sizes(TooLarge::new(200_000, vec![("BIG".into(), 131_072)]));
         assert_eq!(
@@ -470,9 +470,9 @@ mod tests {
             "execute the program \"/bin/true\": Argument list too long (E2BIG): 200000 bytes in all, BIG 131072"
         );
         assert!(!error.is_not_found());
-        assert!(SpawnError::new(Step::Find, Errno(libc::ENOENT)).is_not_found());
+        assert!(SpawnError::new(SpawnStep::Find, Errno(libc::ENOENT)).is_not_found());
         assert!(
-            !SpawnError::new(Step::Exec, Errno(libc::ENOENT))
+            !SpawnError::new(SpawnStep::Exec, Errno(libc::ENOENT))
                 .because("the interpreter is missing")
                 .is_not_found()
         );

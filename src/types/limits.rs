@@ -13,11 +13,11 @@ pub const TURN_READS: usize = 16;
 /// The most that a host may ask for: 64 MiB.
 pub const TURN_READS_MOST: usize = 1024;
 /// Bytes that last reads and exit sweeps may take in one turn.
-pub const SWEEP_BYTES: u64 = 4 << 20;
+pub const LAST_READ_BYTES: u64 = 4 << 20;
 /// Children asked by pid in one call, where SIGCHLD is the exit watch.
-pub const SWEEP_CHILDREN: usize = 256;
+pub const SIGCHLD_BATCH: usize = 256;
 /// How often the SIGCHLD way asks all children of its own accord.
-pub const CHILD_SWEEP: Duration = Duration::from_secs(1);
+pub const SIGCHLD_POLL: Duration = Duration::from_secs(1);
 /// Processes looked at in one slice of a /proc scan.
 pub const SCAN_BUDGET: usize = 64;
 /// Passes over /proc until two in a row found the same members.
@@ -66,7 +66,7 @@ pub const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 /// From the stop's signal to SIGKILL.
 pub const STOP_GRACE: Duration = Duration::from_secs(2);
 /// How long SIGKILL waits, at most, for the list of those who need it.
-pub const COUNT_TIME: Duration = Duration::from_millis(100);
+pub const SURVIVOR_LIST_TIME: Duration = Duration::from_millis(100);
 /// From SIGKILL to `Stuck`.
 pub const STUCK_AFTER: Duration = Duration::from_secs(5);
 /// How long a survivor may live before it counts as background work.
@@ -76,11 +76,11 @@ pub const BACKGROUND_WAIT: Duration = Duration::from_secs(30 * 60);
 /// From SIGTERM to SIGKILL for background work that outlives the wait.
 pub const TERMINATE_GRACE: Duration = Duration::from_secs(5);
 /// First and last pause between two looks at members that cannot be watched.
-pub const GROUP_LOOK: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
+pub const GROUP_POLL: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
 /// First and last pause between two looks at a spawn that is under way and of which nothing else is
 /// heard. Most children have said something by the first one, or have ended, so that it costs them
 /// no wake-up.
-pub const SPAWN_LOOK: [Duration; 2] = [Duration::from_millis(4), Duration::from_secs(1)];
+pub const SPAWN_POLL: [Duration; 2] = [Duration::from_millis(4), Duration::from_secs(1)];
 /// Bytes of stack for a child between clone and exec.
 pub const SPAWN_STACK: usize = 64 << 10;
 /// Such stacks that a loop keeps for its next children.
@@ -88,7 +88,7 @@ pub const SPAWN_STACKS: usize = 16;
 /// Nanoseconds of one tick of the timer wheel, as a power of two: 2^20 ns.
 pub const TICK_BITS: u32 = 20;
 
-const _: () = assert!(BATCH * BLOCK <= SWEEP_BYTES as usize);
+const _: () = assert!(BATCH * BLOCK <= LAST_READ_BYTES as usize);
 const _: () = assert!(
     BLOCK_SIZES[0] < BLOCK_SIZES[1] && BLOCK_SIZES[1] < BLOCK_SIZES[2] && BLOCK_SIZES[2] < BLOCK
 );

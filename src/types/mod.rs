@@ -19,13 +19,13 @@ pub use capabilities::{
 };
 pub use errno::Errno;
 pub use error::{
-    BuildError, DetachError, FeedError, FeedRefusal, RunError, SpawnError, Step, TooLarge,
+    BuildError, DetachError, FeedError, FeedRefusal, RunError, SpawnError, SpawnStep, TooLarge,
     TurnError,
 };
 pub use exit::{Exit, ExitInfo, Outcome, ResourceUsage, StatusSource};
 pub use policy::{BackgroundPolicy, Bound, DrainPolicy, LastWordsPolicy, Policy, StopPolicy, Wait};
-pub use process::{Holder, Keep, Member, Probe, Release, Survivor};
+pub use process::{CollectMode, Holder, Member, Probe, Release, Survivor};
 pub use signal::{Signal, Signalled};
 pub use stream::Stream;
 pub use time::Ns;
-pub use token::{Slot, Token, What};
+pub use token::{Slot, Token, TokenKind};

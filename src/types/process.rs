@@ -61,11 +61,11 @@ fn as_millis<S: serde::Serializer>(age: &Duration, serializer: S) -> Result<S::O
 
 /// What becomes of a child that is collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
+pub enum CollectMode {
     /// It is reaped.
-    No,
+    Reap,
     /// It is looked at only, and its number stays reserved.
-    Zombie,
+    KeepZombie,
 }
 
 /// The answer to [`Kernel::probe`].
@@ -76,7 +76,7 @@ pub enum Probe {
     /// Somebody is left; perhaps zombies only.
     Alive,
     /// The kept zombie hides the answer.
-    Cannot,
+    Unknown,
 }
 
 /// A process found in a group: who it is, and what makes it certain that a number still means the

@@ -21,7 +21,7 @@ pub struct Slot(pub u32);
 
 /// What of a generation (or of the loop) is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum What {
+pub enum TokenKind {
     /// The generation itself, and how its spawn went.
     Spawn,
     /// The leader's end.
@@ -38,31 +38,31 @@ pub enum What {
     Wake,
 }
 
-impl What {
+impl TokenKind {
     const fn code(self) -> u8 {
         match self {
-            What::Spawn => 1,
-            What::Exit => 2,
-            What::Output(Stream::Stdout) => 3,
-            What::Output(Stream::Stderr) => 4,
-            What::Stdin => 5,
-            What::Cgroup => 6,
-            What::Wake => 7,
-            What::Member(place) => FIRST_MEMBER + place,
+            TokenKind::Spawn => 1,
+            TokenKind::Exit => 2,
+            TokenKind::Output(Stream::Stdout) => 3,
+            TokenKind::Output(Stream::Stderr) => 4,
+            TokenKind::Stdin => 5,
+            TokenKind::Cgroup => 6,
+            TokenKind::Wake => 7,
+            TokenKind::Member(place) => FIRST_MEMBER + place,
         }
     }
 
-    const fn from_code(code: u8) -> Option<What> {
+    const fn from_code(code: u8) -> Option<TokenKind> {
         Some(match code {
-            1 => What::Spawn,
-            2 => What::Exit,
-            3 => What::Output(Stream::Stdout),
-            4 => What::Output(Stream::Stderr),
-            5 => What::Stdin,
-            6 => What::Cgroup,
-            7 => What::Wake,
+            1 => TokenKind::Spawn,
+            2 => TokenKind::Exit,
+            3 => TokenKind::Output(Stream::Stdout),
+            4 => TokenKind::Output(Stream::Stderr),
+            5 => TokenKind::Stdin,
+            6 => TokenKind::Cgroup,
+            7 => TokenKind::Wake,
             _ if code >= FIRST_MEMBER && (code - FIRST_MEMBER) as usize >= WATCHED => return None,
-            _ if code >= FIRST_MEMBER => What::Member(code - FIRST_MEMBER),
+            _ if code >= FIRST_MEMBER => TokenKind::Member(code - FIRST_MEMBER),
             _ => return None,
         })
     }
@@ -77,9 +77,9 @@ impl Token {
     pub const SLOTS: u32 = 1 << SLOT_BITS;
 
     /// Puts one together. The slot must be below [`Token::SLOTS`]; higher bits are cut off.
-    pub const fn new(slot: Slot, sequence: u32, what: What) -> Token {
+    pub const fn new(slot: Slot, sequence: u32, kind: TokenKind) -> Token {
         let slot = (slot.0 & (Self::SLOTS - 1)) as u64;
-        let bits = (slot << 40) | ((sequence as u64) << WHAT_BITS) | what.code() as u64;
+        let bits = (slot << 40) | ((sequence as u64) << WHAT_BITS) | kind.code() as u64;
         match NonZeroU64::new(bits) {
             Some(bits) => Token(bits),
             // Codes begin at 1.
@@ -94,7 +94,7 @@ impl Token {
 
     /// Back from a poll set; `None` if it was never one of ours.
     pub const fn from_bits(bits: u64) -> Option<Token> {
-        match (NonZeroU64::new(bits), What::from_code(bits as u8)) {
+        match (NonZeroU64::new(bits), TokenKind::from_code(bits as u8)) {
             (Some(bits), Some(_)) => Some(Token(bits)),
             _ => None,
         }
@@ -111,9 +111,9 @@ impl Token {
     }
 
     /// What is meant.
-    pub const fn what(self) -> What {
-        match What::from_code(self.0.get() as u8) {
-            Some(what) => what,
+    pub const fn kind(self) -> TokenKind {
+        match TokenKind::from_code(self.0.get() as u8) {
+            Some(kind) => kind,
             // `new` and `from_bits` are the only ways to make one.
             None => unreachable!(),
         }
@@ -121,8 +121,8 @@ impl Token {
 
     /// The same generation, something else of it.
     #[must_use]
-    pub const fn with(self, what: What) -> Token {
-        Token::new(self.slot(), self.sequence(), what)
+    pub const fn with(self, kind: TokenKind) -> Token {
+        Token::new(self.slot(), self.sequence(), kind)
     }
 }
 
@@ -133,21 +133,21 @@ mod tests {
     #[test]
     fn every_token_goes_both_ways() {
         let whats = [
-            What::Spawn,
-            What::Exit,
-            What::Output(Stream::Stdout),
-            What::Output(Stream::Stderr),
-            What::Stdin,
-            What::Cgroup,
-            What::Wake,
+            TokenKind::Spawn,
+            TokenKind::Exit,
+            TokenKind::Output(Stream::Stdout),
+            TokenKind::Output(Stream::Stderr),
+            TokenKind::Stdin,
+            TokenKind::Cgroup,
+            TokenKind::Wake,
         ];
-        let members = (0..WATCHED).map(|n| What::Member(u8::try_from(n).expect("small")));
+        let members = (0..WATCHED).map(|n| TokenKind::Member(u8::try_from(n).expect("small")));
         for what in whats.into_iter().chain(members) {
             for slot in [0, 1, Token::SLOTS - 1] {
                 for sequence in [0, 1, u32::MAX] {
                     let token = Token::new(Slot(slot), sequence, what);
                     assert_eq!(
-                        (token.slot(), token.sequence(), token.what()),
+                        (token.slot(), token.sequence(), token.kind()),
                         (Slot(slot), sequence, what)
                     );
                     assert_eq!(Token::from_bits(token.bits()), Some(token));

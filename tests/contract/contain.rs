@@ -4,8 +4,8 @@ use crate::host::{Host, LONG, out_of};
 use crate::rig::Rig;
 use crate::support;
 use lastwords::__internals::kernel::{Found, Notice};
-use lastwords::__internals::types::{Keep, Member, Probe, Release, Token, What};
-use lastwords::{Containment, Errno, Kernel, MemberWatch, Signal, Signalled, Step, Stream};
+use lastwords::__internals::types::{CollectMode, Member, Probe, Release, Token, TokenKind};
+use lastwords::{Containment, Errno, Kernel, MemberWatch, Signal, Signalled, SpawnStep, Stream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ const TWO: &str = "fork { name \"in\"; sleep 20s }; fork { setsid; name \"out\";
 fn leave_them<R: Rig>(host: &mut Host<R>, token: Token, pid: u32) {
     host.wait_for(Notice::Readable(out_of(token, Stream::Stdout)));
     host.rig.kill(pid, Signal::USR1);
-    host.exit(token, Keep::No);
+    host.exit(token, CollectMode::Reap);
 }
 
 pub(crate) fn whoever_has_left_the_group_is_found_by_what_contains_it_and_signalled<R: Rig>() {
@@ -108,9 +108,7 @@ pub(crate) fn whoever_has_left_the_group_is_found_by_what_contains_it_and_signal
             Signalled::Sent => until_empty(&mut host, token),
             Signalled::NoWay => {
                 let capabilities = host.kernel().capabilities();
-                assert!(
-                    !capabilities.group_signal && capabilities.members == MemberWatch::ByLooking
-                );
+                assert!(!capabilities.group_signal && capabilities.members == MemberWatch::Polling);
                 for member in members(&mut host, token) {
                     host.rig.kill(member.who.pid, Signal::KILL);
                 }
@@ -136,7 +134,7 @@ pub(crate) fn whoever_is_outside_gets_a_signal_once_it_is_found_and_once_only<R:
         Signalled::Empty
     );
     assert_eq!(members(&mut host, token).len(), 2);
-    if host.kernel().capabilities().members == MemberWatch::ByPidfd {
+    if host.kernel().capabilities().members == MemberWatch::Pidfd {
         assert_eq!(
             host.kernel().signal_outside(token, Signal::TERM),
             Signalled::Sent
@@ -163,7 +161,7 @@ pub(crate) fn whoever_is_outside_gets_a_signal_once_it_is_found_and_once_only<R:
     for member in members(&mut host, token) {
         host.rig.kill(member.who.pid, Signal::KILL);
     }
-    host.exit(token, Keep::No);
+    host.exit(token, CollectMode::Reap);
     host.kernel().release(token, Release::Close);
     // Nobody else has anybody outside.
     let (token, _) = host.start(1, "sleep 20s");
@@ -190,7 +188,7 @@ pub(crate) fn a_cookie_is_lost_with_the_environment_unless_it_was_found_before<R
         said.extend(host.read(out_of(token, Stream::Stdout), 4096).1);
     }
     host.rig.kill(pid, Signal::USR1);
-    host.exit(token, Keep::No);
+    host.exit(token, CollectMode::Reap);
     until_members(&mut host, token, &["before", "dirty"]);
     let before = members(&mut host, token)
         .into_iter()
@@ -226,7 +224,7 @@ pub(crate) fn a_cgroup_tells_of_its_end_is_killed_as_a_whole_and_removed<R: Rig>
     assert_eq!(host.kernel().probe(token), Probe::Alive);
     assert_eq!(host.kernel().signal(token, Signal::KILL), Signalled::Sent);
     let end = host.kernel().now().after(LONG);
-    let changed = Notice::CgroupChanged(token.with(What::Cgroup));
+    let changed = Notice::CgroupChanged(token.with(TokenKind::Cgroup));
     let mut told = false;
     while !told || host.kernel().probe(token) != Probe::Empty {
         assert!(host.kernel().now() < end, "told of the end: {told}");
@@ -291,7 +289,7 @@ pub(crate) fn a_cgroup_that_cannot_be_had_is_an_error_and_leaves_nothing<R: Rig>
         };
         assert_eq!(
             (error.step(), error.raw_os_error()),
-            (Step::Cgroup, Errno::from_raw(libc::EINVAL).raw())
+            (SpawnStep::Cgroup, Errno::from_raw(libc::EINVAL).raw())
         );
         assert!(error.to_string().contains("cgroup2"), "{error}");
         assert_eq!(host.rig.count(), before);

@@ -3,7 +3,7 @@
 use crate::host::{Host, LONG, exit_of, out_of};
 use crate::rig::Rig;
 use lastwords::__internals::kernel::{Collected, Found, Notice};
-use lastwords::__internals::types::{Keep, Member, Probe, Release, Token, What};
+use lastwords::__internals::types::{CollectMode, Member, Probe, Release, Token, TokenKind};
 use lastwords::sim::Ns;
 use lastwords::{Errno, ExitSource, Kernel, MemberWatch, Signal, Signalled, StatusSource, Stream};
 use std::time::Duration;
@@ -28,7 +28,10 @@ pub(crate) fn the_group_exists_when_spawn_returns<R: Rig>() {
     for slot in 0..50 {
         let (token, _) = host.start(slot, "ignore KILL; sleep 20s");
         assert_eq!(host.kernel().signal(token, Signal::KILL), Signalled::Sent);
-        assert_eq!(host.exit(token, Keep::No).exit.signal, Some(Signal::KILL));
+        assert_eq!(
+            host.exit(token, CollectMode::Reap).exit.signal,
+            Some(Signal::KILL)
+        );
         host.kernel().release(token, Release::Close);
     }
     host.done();
@@ -44,18 +47,24 @@ pub(crate) fn an_exit_notice_for_nothing_is_answered_not_yet_and_does_not_spin<R
     while host.kernel().now() < end {
         for notice in host.wait_until(end) {
             if notice == Notice::Exit(exit_of(token)) {
-                assert_eq!(host.kernel().collect(token, Keep::No), Collected::NotYet);
+                assert_eq!(
+                    host.kernel().collect(token, CollectMode::Reap),
+                    Collected::NotYet
+                );
             }
         }
         waits += 1;
     }
     assert!(waits < 50, "{waits} waits for nothing");
     assert_eq!(
-        host.kernel().collect(token, Keep::Zombie),
+        host.kernel().collect(token, CollectMode::KeepZombie),
         Collected::NotYet
     );
     host.rig.kill(pid, Signal::TERM);
-    assert_eq!(host.exit(token, Keep::No).exit.signal, Some(Signal::TERM));
+    assert_eq!(
+        host.exit(token, CollectMode::Reap).exit.signal,
+        Some(Signal::TERM)
+    );
     host.kernel().release(token, Release::Close);
     host.done();
 }
@@ -67,12 +76,18 @@ pub(crate) fn a_stopped_child_has_not_ended<R: Rig>() {
     host.rig.pass(Duration::from_millis(50));
     for notice in host.peek_all() {
         if notice == Notice::Exit(exit_of(token)) {
-            assert_eq!(host.kernel().collect(token, Keep::No), Collected::NotYet);
+            assert_eq!(
+                host.kernel().collect(token, CollectMode::Reap),
+                Collected::NotYet
+            );
         }
     }
-    assert_eq!(host.kernel().collect(token, Keep::No), Collected::NotYet);
+    assert_eq!(
+        host.kernel().collect(token, CollectMode::Reap),
+        Collected::NotYet
+    );
     assert_eq!(host.kernel().signal(token, Signal::CONT), Signalled::Sent);
-    assert_eq!(host.exit(token, Keep::No).exit.code, Some(6));
+    assert_eq!(host.exit(token, CollectMode::Reap).exit.code, Some(6));
     host.kernel().release(token, Release::Close);
     host.done();
 }
@@ -85,7 +100,7 @@ pub(crate) fn a_stolen_child_is_ended_or_lost<R: Rig>() {
         host.rig.steal(pid);
         let collected = loop {
             host.wait_for(Notice::Exit(exit_of(token)));
-            match host.kernel().collect(token, Keep::No) {
+            match host.kernel().collect(token, CollectMode::Reap) {
                 Collected::NotYet => {}
                 collected @ (Collected::Ended(_) | Collected::Lost) => break collected,
             }
@@ -117,11 +132,11 @@ pub(crate) fn a_stolen_child_is_ended_or_lost<R: Rig>() {
 pub(crate) fn a_probe_knows_empty_from_zombies_from_a_kept_leader<R: Rig>() {
     let mut host = Host::<R>::new();
     let (token, _) = host.start(0, "exit 0");
-    host.exit(token, Keep::Zombie);
-    assert_eq!(host.kernel().probe(token), Probe::Cannot);
+    host.exit(token, CollectMode::KeepZombie);
+    assert_eq!(host.kernel().probe(token), Probe::Unknown);
     assert_eq!(members(&mut host, token), []);
     assert!(
-        matches!(host.kernel().collect(token, Keep::No), Collected::Ended(i) if i.exit.success())
+        matches!(host.kernel().collect(token, CollectMode::Reap), Collected::Ended(i) if i.exit.success())
     );
     assert_eq!(host.kernel().probe(token), Probe::Empty);
     assert_eq!(host.kernel().signal(token, Signal::KILL), Signalled::Empty);
@@ -133,7 +148,7 @@ pub(crate) fn a_probe_knows_empty_from_zombies_from_a_kept_leader<R: Rig>() {
         "fork { fork { sleep 20ms }; setsid; sleep 2s }; sleep 100ms; exit 0",
     );
     assert_eq!(host.kernel().probe(token), Probe::Alive);
-    host.exit(token, Keep::No);
+    host.exit(token, CollectMode::Reap);
     assert_eq!(host.kernel().probe(token), Probe::Alive);
     assert_eq!(members(&mut host, token), []);
     host.kernel().release(token, Release::Close);
@@ -145,7 +160,7 @@ pub(crate) fn a_signal_never_leaves_the_group_when_numbers_repeat<R: Rig>() {
     let mut tried = false;
     for slot in 0..20 {
         let (token, pid) = host.start(slot, "exit 0");
-        host.exit(token, Keep::No);
+        host.exit(token, CollectMode::Reap);
         if let Some(stranger) = host.rig.stranger(pid) {
             assert_eq!(stranger, pid);
             tried = true;
@@ -181,7 +196,7 @@ pub(crate) fn a_group_is_signalled_after_its_leader_was_reaped<R: Rig>() {
         0,
         "fork { name \"left\"; ignore TERM; sleep 20s }; sleep 50ms; exit 0",
     );
-    host.exit(token, Keep::No);
+    host.exit(token, CollectMode::Reap);
     let left = members(&mut host, token);
     assert_eq!(
         left.iter().map(|m| m.who.comm.as_str()).collect::<Vec<_>>(),
@@ -200,7 +215,7 @@ pub(crate) fn a_group_is_signalled_after_its_leader_was_reaped<R: Rig>() {
         }
         Signalled::NoWay => {
             let capabilities = host.kernel().capabilities();
-            assert!(!capabilities.group_signal && capabilities.members == MemberWatch::ByLooking);
+            assert!(!capabilities.group_signal && capabilities.members == MemberWatch::Polling);
             host.rig.kill(pid, Signal::KILL);
         }
         signalled @ (Signalled::Empty | Signalled::Denied) => panic!("{signalled:?}"),
@@ -226,7 +241,7 @@ pub(crate) fn a_scan_finds_members_and_holders_and_no_zombies<R: Rig>() {
                   fork { name \"away\"; setsid; sleep 1s }; sleep 100ms; exit 0";
     let (token, _) = host.start(0, script);
     let (other, other_pid) = host.start(1, "name \"other\"; sleep 20s");
-    host.exit(token, Keep::No);
+    host.exit(token, CollectMode::Reap);
     let (found, complete) = host.scan(&[token, other], &[token, other]);
     let mut names: Vec<String> = Vec::new();
     for found in found {
@@ -281,11 +296,14 @@ pub(crate) fn the_end_of_a_watched_member_is_noticed<R: Rig>() {
         0,
         "fork { sleep 20s }; fork { sleep 20s }; sleep 50ms; exit 0",
     );
-    host.exit(token, Keep::No);
+    host.exit(token, CollectMode::Reap);
     let left = members(&mut host, token);
     assert_eq!(left.len(), 2);
-    let places = [token.with(What::Member(0)), token.with(What::Member(63))];
-    if host.kernel().capabilities().members == MemberWatch::ByLooking {
+    let places = [
+        token.with(TokenKind::Member(0)),
+        token.with(TokenKind::Member(63)),
+    ];
+    if host.kernel().capabilities().members == MemberWatch::Polling {
         assert!(host.kernel().watch(&left[0], places[0]).is_err());
     } else {
         for (member, place) in left.iter().zip(places) {
@@ -328,7 +346,7 @@ pub(crate) fn what_lingers_is_read_and_what_is_handed_over_is_left_alone<R: Rig>
     // More than a pipe holds, and a SIGPIPE would end it before it tells so.
     let script = "fork { write stdout 300000; sleep 20ms; write stdout 300000; ignore TERM; sleep 20s }; sleep 10ms; exit 0";
     let (token, _) = host.start(0, script);
-    host.exit(token, Keep::No);
+    host.exit(token, CollectMode::Reap);
     let left = members(&mut host, token);
     host.kernel().release(token, Release::Linger);
     let pid = left[0].who.pid;

@@ -8,7 +8,9 @@ use lastwords::__internals::kernel::{
     Batch, Collected, Found, Notice, Notices, ReadOp, ReadResult, Scan, ScanStep, SpawnOutcome,
     Spawned, Until,
 };
-use lastwords::__internals::types::{ExitInfo, Keep, Release, Slot, Token, What, limits};
+use lastwords::__internals::types::{
+    CollectMode, ExitInfo, Release, Slot, Token, TokenKind, limits,
+};
 use lastwords::sim::Ns;
 use lastwords::{Kernel, Signal, Stream};
 use std::sync::Arc;
@@ -19,12 +21,12 @@ pub(crate) const LONG: Ns = Ns::from_millis(20_000);
 
 /// The end of a generation, as a token.
 pub(crate) fn exit_of(generation: Token) -> Token {
-    generation.with(What::Exit)
+    generation.with(TokenKind::Exit)
 }
 
 /// A stream of a generation, as a token.
 pub(crate) fn out_of(generation: Token, stream: Stream) -> Token {
-    generation.with(What::Output(stream))
+    generation.with(TokenKind::Output(stream))
 }
 
 /// A kernel and what its user keeps.
@@ -53,7 +55,7 @@ impl<R: Rig> Host<R> {
     /// A token for the next generation in this slot.
     pub(crate) fn token(&mut self, slot: u32) -> Token {
         self.sequence += 1;
-        Token::new(Slot(slot), self.sequence, What::Spawn)
+        Token::new(Slot(slot), self.sequence, TokenKind::Spawn)
     }
 
     /// Starts a plan.
@@ -155,10 +157,10 @@ impl<R: Rig> Host<R> {
 
     /// Waits for the end and collects it; how it ended.
     #[track_caller]
-    pub(crate) fn exit(&mut self, generation: Token, keep: Keep) -> ExitInfo {
+    pub(crate) fn exit(&mut self, generation: Token, mode: CollectMode) -> ExitInfo {
         loop {
             self.wait_for(Notice::Exit(exit_of(generation)));
-            match self.kernel().collect(generation, keep) {
+            match self.kernel().collect(generation, mode) {
                 Collected::Ended(info) => return info,
                 Collected::NotYet => {}
                 Collected::Lost => panic!("nobody else has reaped it"),
@@ -246,8 +248,8 @@ impl<R: Rig> Host<R> {
     #[track_caller]
     pub(crate) fn end(&mut self, generation: Token) {
         self.kernel().signal(generation, Signal::KILL);
-        if self.kernel().collect(generation, Keep::No) == Collected::NotYet {
-            self.exit(generation, Keep::No);
+        if self.kernel().collect(generation, CollectMode::Reap) == Collected::NotYet {
+            self.exit(generation, CollectMode::Reap);
         }
         self.kernel().release(generation, Release::Close);
     }

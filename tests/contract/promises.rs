@@ -8,7 +8,7 @@ use lastwords::__internals::kernel::sim::script::pattern;
 use lastwords::__internals::kernel::{
     Collected, Notice, ReadResult, SpawnOutcome, Until, Wake, Wrote,
 };
-use lastwords::__internals::types::{Keep, Release, Token, What, limits};
+use lastwords::__internals::types::{CollectMode, Release, Token, TokenKind, limits};
 use lastwords::sim::Ns;
 use lastwords::{Kernel, Signal, Stream};
 use std::collections::{HashMap, HashSet};
@@ -78,7 +78,7 @@ pub(crate) fn a_spawn_error_leaves_nothing<R: Rig>() {
                 matches!(outcome, SpawnOutcome::Failed(_)),
                 "{what}: {outcome:?}"
             );
-            host.exit(token, Keep::No);
+            host.exit(token, CollectMode::Reap);
             for stream in Stream::ALL {
                 assert_eq!(
                     host.read(out_of(token, stream), limits::BLOCK).0,
@@ -104,7 +104,7 @@ pub(crate) fn end_of_file_is_there_at_the_exit_notice<R: Rig>() {
             ("fork { write stdout 7 }; wait; close stderr", 7, 0),
         ] {
             let (token, _) = host.start(round, script);
-            host.exit(token, Keep::No);
+            host.exit(token, CollectMode::Reap);
             for (stream, len) in [(Stream::Stdout, out), (Stream::Stderr, err)] {
                 let mut all = Vec::new();
                 loop {
@@ -157,7 +157,7 @@ pub(crate) fn a_read_that_is_not_hot_gets_the_next_notice<R: Rig>() {
     let mut plan = support::plan("write stdout 100; loop { read 1; write stdout 5000 }");
     plan.stdin = StdinPlan::Feed;
     let (token, _) = host.born(0, plan);
-    let (stream, stdin) = (out_of(token, Stream::Stdout), token.with(What::Stdin));
+    let (stream, stdin) = (out_of(token, Stream::Stdout), token.with(TokenKind::Stdin));
     let mut total = 0;
     for round in 0..20u64 {
         let wanted = 100 + round * 5000;
@@ -192,19 +192,19 @@ pub(crate) fn a_read_that_is_not_hot_gets_the_next_notice<R: Rig>() {
 pub(crate) fn a_stale_token_does_nothing<R: Rig>() {
     let mut host = Host::<R>::new();
     let (old, _) = host.start(5, "exit 0");
-    host.exit(old, Keep::No);
+    host.exit(old, CollectMode::Reap);
     host.kernel().release(old, Release::Close);
     // The same slot, and the same descriptors.
     let mut plan = support::plan("read 1; write stdout 3; sleep 20s");
     plan.stdin = StdinPlan::Feed;
     let (new, born) = host.born(5, plan);
     for what in [
-        What::Output(Stream::Stdout),
-        What::Output(Stream::Stderr),
-        What::Stdin,
-        What::Exit,
-        What::Spawn,
-        What::Member(0),
+        TokenKind::Output(Stream::Stdout),
+        TokenKind::Output(Stream::Stderr),
+        TokenKind::Stdin,
+        TokenKind::Exit,
+        TokenKind::Spawn,
+        TokenKind::Member(0),
     ] {
         host.kernel().close(old.with(what));
     }
@@ -213,20 +213,20 @@ pub(crate) fn a_stale_token_does_nothing<R: Rig>() {
         ReadResult::Stale
     );
     assert!(!matches!(
-        host.kernel().write(old.with(What::Stdin), b"x"),
+        host.kernel().write(old.with(TokenKind::Stdin), b"x"),
         Wrote::Took(_)
     ));
     host.kernel().signal(old, Signal::KILL);
     host.kernel().signal_leader(old, Signal::KILL);
     assert!(!matches!(
-        host.kernel().collect(old, Keep::No),
+        host.kernel().collect(old, CollectMode::Reap),
         Collected::Ended(_)
     ));
     assert_eq!(host.scan(&[old], &[old]).0, []);
     assert_eq!(host.kernel().release(old, Release::Close).pid, 0);
     // The new one has noticed nothing.
     assert_eq!(
-        host.kernel().write(new.with(What::Stdin), b"x"),
+        host.kernel().write(new.with(TokenKind::Stdin), b"x"),
         Wrote::Took(1)
     );
     host.wait_for(Notice::Readable(out_of(new, Stream::Stdout)));
@@ -253,10 +253,10 @@ pub(crate) fn a_closed_read_end_is_closed_for_the_writer_at_once<R: Rig>() {
         host.kernel().close(stream);
         // Only now the child may write: a pipe that were still open would take the byte.
         assert_eq!(
-            host.kernel().write(token.with(What::Stdin), b"x"),
+            host.kernel().write(token.with(TokenKind::Stdin), b"x"),
             Wrote::Took(1)
         );
-        let info = host.exit(token, Keep::No);
+        let info = host.exit(token, CollectMode::Reap);
         assert_eq!(info.exit.signal, Some(Signal::PIPE));
         assert_eq!(host.read(stream, 4096).0, ReadResult::Stale);
         host.kernel().release(token, Release::Close);
@@ -294,9 +294,13 @@ pub(crate) fn exits_behind_hot_streams_are_announced_by_the_next_look<R: Rig>() 
             match notice {
                 Notice::Exit(of) => {
                     assert!(!bytes_seen, "an exit behind bytes");
-                    if host.kernel().collect(of.with(What::Spawn), Keep::No) != Collected::NotYet {
-                        announced.insert(of.with(What::Spawn));
-                        quiet.remove(&of.with(What::Spawn));
+                    if host
+                        .kernel()
+                        .collect(of.with(TokenKind::Spawn), CollectMode::Reap)
+                        != Collected::NotYet
+                    {
+                        announced.insert(of.with(TokenKind::Spawn));
+                        quiet.remove(&of.with(TokenKind::Spawn));
                     }
                 }
                 Notice::Readable(of) => {
@@ -365,8 +369,10 @@ pub(crate) fn more_notices_than_fit_are_given_by_the_next_waits<R: Rig>() {
         for notice in notices {
             match notice {
                 Notice::Exit(of) => {
-                    let ended =
-                        host.kernel().collect(of.with(What::Spawn), Keep::No) != Collected::NotYet;
+                    let ended = host
+                        .kernel()
+                        .collect(of.with(TokenKind::Spawn), CollectMode::Reap)
+                        != Collected::NotYet;
                     seen.extend(ended.then_some(of.bits()));
                 }
                 Notice::Outcome(of) | Notice::Readable(of) => {
@@ -413,7 +419,7 @@ pub(crate) fn the_descriptor_is_readable_while_a_notice_waits<R: Rig>() {
     let mut plan = support::plan("write stdout 1; read 70000; exit 0");
     plan.stdin = StdinPlan::Feed;
     let (token, _) = host.born(0, plan);
-    let stdin = token.with(What::Stdin);
+    let stdin = token.with(TokenKind::Stdin);
     host.pass_until("bytes", Rig::is_readable);
     host.wait_for(Notice::Readable(out_of(token, Stream::Stdout)));
     while !matches!(
@@ -431,7 +437,7 @@ pub(crate) fn the_descriptor_is_readable_while_a_notice_waits<R: Rig>() {
             wrote @ (Wrote::NoReader | Wrote::Failed(_)) => panic!("{wrote:?}"),
         }
     }
-    host.exit(token, Keep::No);
+    host.exit(token, CollectMode::Reap);
     for _ in 0..50 {
         host.peek_all();
         host.rig.pass(std::time::Duration::from_millis(1));
@@ -466,7 +472,7 @@ pub(crate) fn stdin_tells_of_room_and_of_nobody_without_a_signal<R: Rig>() {
     let mut plan = support::plan("sleep 30ms; read 300000; close stdin; write stdout 1; sleep 20s");
     plan.stdin = StdinPlan::Feed;
     let (token, _) = host.born(0, plan);
-    let stdin = token.with(What::Stdin);
+    let stdin = token.with(TokenKind::Stdin);
     let mut left = 300_000;
     let mut full = 0;
     while left > 0 {

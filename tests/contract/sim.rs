@@ -4,7 +4,7 @@ use crate::rig::{Failure, NO_GROUP_SIGNAL, Rig, SIGCHLD, STORM};
 use crate::support;
 use lastwords::__internals::command::plan::Plan;
 use lastwords::sim::{Fault, Ns, Script, Sim, SimOptions, Unruly, Violation};
-use lastwords::{CgroupOptions, Errno, ExitSource, Signal, Step};
+use lastwords::{CgroupOptions, Errno, ExitSource, Signal, SpawnStep};
 use std::time::Duration;
 
 /// The simulated kernel.
@@ -66,39 +66,39 @@ impl<const KIND: u8> Rig for SimRig<KIND> {
     }
 
     fn failures(&mut self) -> Vec<Failure<Self>> {
-        fn fails(rig: &mut Sim, step: Step, errno: i32) {
+        fn fails(rig: &mut Sim, step: SpawnStep, errno: i32) {
             rig.inject(Fault::Spawn(step, Errno::from_raw(errno)));
         }
         let plan = || support::plan("exit 0");
         vec![
             (
                 "no pipe",
-                |r| fails(&mut r.0, Step::Pipe, libc::EMFILE),
+                |r| fails(&mut r.0, SpawnStep::Pipe, libc::EMFILE),
                 plan(),
             ),
             (
                 "no place in the poll set",
-                |r| fails(&mut r.0, Step::Register, libc::ENOSPC),
+                |r| fails(&mut r.0, SpawnStep::Register, libc::ENOSPC),
                 plan(),
             ),
             (
                 "no process",
-                |r| fails(&mut r.0, Step::Clone, libc::EAGAIN),
+                |r| fails(&mut r.0, SpawnStep::Clone, libc::EAGAIN),
                 plan(),
             ),
             (
                 "not found",
-                |r| fails(&mut r.0, Step::Find, libc::ENOENT),
+                |r| fails(&mut r.0, SpawnStep::Find, libc::ENOENT),
                 plan(),
             ),
             (
                 "no directory",
-                |r| fails(&mut r.0, Step::Chdir, libc::ENOENT),
+                |r| fails(&mut r.0, SpawnStep::Chdir, libc::ENOENT),
                 plan(),
             ),
             (
                 "not executable",
-                |r| fails(&mut r.0, Step::Exec, libc::EACCES),
+                |r| fails(&mut r.0, SpawnStep::Exec, libc::EACCES),
                 plan(),
             ),
             ("no program", |_| {}, Plan::new("".into())),

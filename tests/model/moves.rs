@@ -1,7 +1,7 @@
 //! What can happen next, in a world and a life.
 
 use crate::world::{Collected, Config, Exec, Joined, Kind, Mem, Turn, World, bit, exit};
-use lastwords::__internals::lifecycle::{Input, Ladder, State, Timer};
+use lastwords::__internals::lifecycle::{Input, State, StopStage, Timer};
 use lastwords::sim::Ns;
 use lastwords::{StopReason, Stream, StreamEnd};
 
@@ -70,7 +70,7 @@ impl Move {
 /// Everything that can happen next.
 pub(crate) fn moves(at: &Joined, config: &Config) -> Vec<Move> {
     let mut list = Vec::new();
-    if !at.life.is_closed() {
+    if !at.lifecycle.is_closed() {
         notices(at, &mut list);
         leader_moves(&at.world, config, &mut list);
         member_moves(&at.world, config, &mut list);
@@ -81,12 +81,12 @@ pub(crate) fn moves(at: &Joined, config: &Config) -> Vec<Move> {
 
 fn notices(at: &Joined, list: &mut Vec<Move>) {
     let world = &at.world;
-    let waits_for_outcome = at.life.phases()[0] == "Spawning"
-        || (at.life.state() == State::Unfinished && world.exec != Exec::Pending);
-    let told = |happening| crate::world::was_told(world, happening);
-    let outcome_told = told(lastwords::__internals::lifecycle::Happening::Started)
-        || at.life.phases()[0] == "Failing"
-        || told(lastwords::__internals::lifecycle::Happening::SpawnFailed);
+    let waits_for_outcome = at.lifecycle.phases()[0] == "Spawning"
+        || (at.lifecycle.state() == State::Unfinished && world.exec != Exec::Pending);
+    let told = |notification| crate::world::was_told(world, notification);
+    let outcome_told = told(lastwords::__internals::lifecycle::Notification::Started)
+        || at.lifecycle.phases()[0] == "Failing"
+        || told(lastwords::__internals::lifecycle::Notification::SpawnFailed);
     let waits_for_outcome = waits_for_outcome && !outcome_told;
     match world.exec {
         Exec::Done if waits_for_outcome => list.push(Move::Started),
@@ -99,7 +99,7 @@ fn notices(at: &Joined, list: &mut Vec<Move>) {
         list.push(Move::Exit);
     }
     for stream in Stream::ALL {
-        if outcome_told && at.life.is_open(stream) && world.reader & bit(stream) != 0 {
+        if outcome_told && at.lifecycle.is_open(stream) && world.reader & bit(stream) != 0 {
             let paused = world.paused & bit(stream) != 0;
             if paused {
                 list.push(Move::Resume(stream));
@@ -117,7 +117,7 @@ fn notices(at: &Joined, list: &mut Vec<Move>) {
     }
     if world.holders
         && at
-            .life
+            .lifecycle
             .drain_report()
             .is_some_and(|report| report.ended_by.is_some())
         && !holders_told(world)
@@ -153,7 +153,7 @@ fn holders_told(world: &World) -> bool {
     [false, true].into_iter().any(|warn| {
         crate::world::was_told(
             world,
-            lastwords::__internals::lifecycle::Happening::Drained { warn },
+            lastwords::__internals::lifecycle::Notification::Drained { warn },
         )
     })
 }
@@ -233,7 +233,7 @@ fn host_moves(at: &Joined, config: &Config, list: &mut Vec<Move>) {
         }
     }
     for stream in Stream::ALL {
-        if at.life.is_open(stream)
+        if at.lifecycle.is_open(stream)
             && world.paused & bit(stream) == 0
             && world.used.pauses < config.pauses
         {
@@ -243,7 +243,7 @@ fn host_moves(at: &Joined, config: &Config, list: &mut Vec<Move>) {
     if world.stdin {
         list.push(Move::StdinDone);
     }
-    if config.detach && at.life.can_detach().is_ok() {
+    if config.detach && at.lifecycle.can_detach().is_ok() {
         list.push(Move::Detach);
     }
 }
@@ -317,7 +317,7 @@ fn host(turn: &mut Turn<'_>, step: Move) {
         turn.at.world.used.stops += 1;
         // The leader is asked first: one that was already dead was not stopped.
         let exits = !turn.at.world.leader && turn.at.world.collected == Collected::Not;
-        if exits && matches!(turn.at.life.phases()[0], "Running" | "Failing") {
+        if exits && matches!(turn.at.lifecycle.phases()[0], "Running" | "Failing") {
             turn.feed(Ns::ZERO, Input::Exit(exit()));
         }
     }
@@ -337,7 +337,7 @@ fn host(turn: &mut Turn<'_>, step: Move) {
         }
         Move::Detach => {
             turn.feed(Ns::ZERO, Input::Detach);
-            if turn.at.life.state() != State::Gone {
+            if turn.at.lifecycle.state() != State::Gone {
                 turn.problems.push("what may be let go is not");
             }
         }
@@ -394,9 +394,12 @@ fn sigpipe(turn: &mut Turn<'_>, i: u8) {
     turn.at.world.used.writes += 1;
     turn.at.world.used.sigpipes += 1;
     with(&mut turn.at.world, i, World::member_ends);
-    let settling = matches!(turn.at.life.phases()[3], "Grace" | "Listing" | "Waiting");
+    let settling = matches!(
+        turn.at.lifecycle.phases()[3],
+        "Grace" | "Listing" | "Waiting"
+    );
     if settling
-        && turn.at.life.stopping() == Ladder::Idle
+        && turn.at.lifecycle.stop_stage() == StopStage::Idle
         && turn
             .at
             .world

@@ -1,8 +1,10 @@
 //! A small world around one life: a leader, up to two members, two pipes, and a kernel that
 //! answers.
 
-use lastwords::__internals::lifecycle::{Effect, Happening, Input, Ladder, Life, State, Timer};
-use lastwords::__internals::types::{ExitInfo, Keep, Member, Policy, Probe, Release};
+use lastwords::__internals::lifecycle::{
+    Effect, Input, Lifecycle, Notification, State, StopStage, Timer,
+};
+use lastwords::__internals::types::{CollectMode, ExitInfo, Member, Policy, Probe, Release};
 use lastwords::sim::Ns;
 use lastwords::{
     ContainedBy, EndedBy, Exit, Outcome, SettledAs, Signal, Signalled, StatusSource, StopReason,
@@ -127,26 +129,26 @@ pub(crate) const fn bit(stream: Stream) -> u8 {
     1 << stream.index()
 }
 
-const TOLD: [Happening; 8] = [
-    Happening::Started,
-    Happening::SpawnFailed,
-    Happening::Exited,
-    Happening::Drained { warn: false },
-    Happening::Drained { warn: true },
-    Happening::BackgroundWait,
-    Happening::Settled,
-    Happening::Closed,
+const TOLD: [Notification; 8] = [
+    Notification::Started,
+    Notification::SpawnFailed,
+    Notification::Exited,
+    Notification::Drained { warn: false },
+    Notification::Drained { warn: true },
+    Notification::BackgroundWait,
+    Notification::Settled,
+    Notification::Closed,
 ];
 
-fn told(happening: Happening) -> u8 {
+fn told(notification: Notification) -> u8 {
     TOLD.iter()
-        .position(|other| *other == happening)
+        .position(|other| *other == notification)
         .map_or(0, |place| 1 << place)
 }
 
 /// Whether this was told.
-pub(crate) fn was_told(world: &World, happening: Happening) -> bool {
-    world.told & told(happening) != 0
+pub(crate) fn was_told(world: &World, notification: Notification) -> bool {
+    world.told & told(notification) != 0
 }
 
 impl World {
@@ -233,15 +235,15 @@ enum Answer {
 /// A life and its world, and what is wrong with them.
 #[derive(Clone)]
 pub(crate) struct Joined {
-    pub(crate) life: Life,
+    pub(crate) lifecycle: Lifecycle,
     pub(crate) world: World,
 }
 
 impl Joined {
     /// Background work is settled, and no stop is in progress.
     pub(crate) fn is_settled(&self) -> bool {
-        let [_, _, stop, settle] = self.life.phases();
-        self.life.is_closed()
+        let [_, _, stop, settle] = self.lifecycle.phases();
+        self.lifecycle.is_closed()
             || (matches!(settle, "Over" | "Off") && matches!(stop, "Idle" | "Over"))
     }
 }
@@ -295,7 +297,7 @@ impl<'c> Turn<'c> {
                 Input::Bytes(*stream, 1)
             }
             Answer::Eof(stream) => Input::Ended(*stream, StreamEnd::Eof),
-            Answer::Swept => Input::Swept,
+            Answer::Swept => Input::ReadDone,
             Answer::Probed(probe) => Input::Probed(*probe),
             Answer::Members(list, complete) => Input::Members(list, *complete),
             Answer::MemberGone => Input::MemberGone,
@@ -306,12 +308,12 @@ impl<'c> Turn<'c> {
     }
 
     fn feed_one(&mut self, now: Ns, input: Input<'_>) {
-        let before = self.at.life.phases();
-        let was_idle = self.at.life.stopping() == Ladder::Idle;
+        let before = self.at.lifecycle.phases();
+        let was_idle = self.at.lifecycle.stop_stage() == StopStage::Idle;
         if let Input::Bytes(stream, _) = input {
             self.at.world.fresh = true;
             self.bad(
-                self.at.life.is_open(stream),
+                self.at.lifecycle.is_open(stream),
                 "bytes are given to a stream that is not open",
             );
         }
@@ -319,22 +321,25 @@ impl<'c> Turn<'c> {
             self.at.world.armed &= !(1 << timer as u8);
         }
         if let Input::Exit(_) = input {
-            let keep = self.at.life.keep() == Keep::Zombie;
+            let keep = self.at.lifecycle.collect_mode() == CollectMode::KeepZombie;
             self.at.world.collected = if keep {
                 Collected::Kept
             } else {
                 Collected::Reaped
             };
         }
-        let effects = self.at.life.handle(now, input);
-        let after = self.at.life.phases();
+        let effects = self.at.lifecycle.handle(now, input);
+        let after = self.at.lifecycle.phases();
         self.edges.extend(
             (0..4)
                 .filter(|i| before[*i] != after[*i])
                 .map(|i| (i, before[i], after[i])),
         );
-        if was_idle && self.at.life.stopping() != Ladder::Idle && !self.at.life.exit_seen() {
-            self.at.world.stopped = self.at.life.stop_report().map(|report| report.reason);
+        if was_idle
+            && self.at.lifecycle.stop_stage() != StopStage::Idle
+            && !self.at.lifecycle.exit_seen()
+        {
+            self.at.world.stopped = self.at.lifecycle.stop_report().map(|report| report.reason);
         }
         self.bad(effects.len() <= 20, "too many effects of one input");
         for effect in effects {
@@ -344,52 +349,52 @@ impl<'c> Turn<'c> {
         self.check_settled(before[3], after[3]);
         self.check_ladder(before[2], after[2]);
         self.bad(
-            self.at.life.impossible() == 0,
+            self.at.lifecycle.contract_violations() == 0,
             "something came that cannot come",
         );
     }
 
     fn carry_out(&mut self, effect: Effect) {
-        let closed = was_told(&self.at.world, Happening::Closed);
+        let closed = was_told(&self.at.world, Notification::Closed);
         self.bad(!closed, "an effect after Closed");
         match effect {
-            Effect::Sweep => self.sweep(),
-            Effect::Mark => {
+            Effect::ReadAvailable => self.sweep(),
+            Effect::MarkLastWords => {
                 self.at.world.marks += 1;
                 self.bad(self.at.world.marks == 1, "the last words are marked twice");
                 self.bad(
-                    self.at.life.exit_seen(),
+                    self.at.lifecycle.exit_seen(),
                     "the last words are marked before the exit",
                 );
             }
-            Effect::Probe => self.probe(),
-            Effect::Scan => {
+            Effect::ProbeGroup => self.probe(),
+            Effect::ListMembers => {
                 self.bad(!self.at.world.scan, "a second scan is asked for");
                 self.at.world.scan = true;
                 if !self.config.slow {
                     self.scan_answers();
                 }
             }
-            Effect::Watch => self.watch(),
-            Effect::UnwatchAll => self.unwatch(),
+            Effect::WatchMembers => self.watch(),
+            Effect::UnwatchMembers => self.unwatch(),
             Effect::FindHolders => {
                 self.bad(!self.at.world.holders, "holders are looked for twice");
                 self.at.world.holders = true;
             }
-            Effect::Close(stream) => self.close(stream),
+            Effect::CloseStream(stream) => self.close(stream),
             Effect::CloseStdin => {
                 self.bad(self.at.world.stdin, "stdin is closed twice");
                 self.at.world.stdin = false;
             }
-            Effect::Signal(signal) => self.signal(signal),
-            Effect::SignalOutside(_) => self.bad(false, "nobody can be outside"),
-            Effect::Arm(timer, _) => {
+            Effect::SignalGroup(signal) => self.signal(signal),
+            Effect::SignalEscapees(_) => self.bad(false, "nobody can be outside"),
+            Effect::ArmTimer(timer, _) => {
                 self.at.world.armed |= 1 << timer as u8;
                 if timer == Timer::DrainIdle {
                     self.at.world.fresh = false;
                 }
             }
-            Effect::Cancel(timer) => {
+            Effect::CancelTimer(timer) => {
                 let mask = 1 << timer as u8;
                 self.bad(
                     self.at.world.armed & mask != 0,
@@ -397,7 +402,7 @@ impl<'c> Turn<'c> {
                 );
                 self.at.world.armed &= !mask;
             }
-            Effect::Reap => {
+            Effect::ReapLeader => {
                 self.bad(
                     self.at.world.collected == Collected::Kept,
                     "a leader is reaped that was not kept",
@@ -405,7 +410,7 @@ impl<'c> Turn<'c> {
                 self.at.world.collected = Collected::Reaped;
             }
             Effect::Release(how) => self.release(how),
-            Effect::Tell(happening) => self.tell(happening),
+            Effect::Notify(notification) => self.tell(notification),
         }
     }
 
@@ -425,7 +430,7 @@ impl<'c> Turn<'c> {
     }
 
     fn sweep_stream(&mut self, stream: Stream) {
-        if !self.at.life.is_open(stream) {
+        if !self.at.lifecycle.is_open(stream) {
             return;
         }
         if self.at.world.data & bit(stream) != 0 {
@@ -449,7 +454,7 @@ impl<'c> Turn<'c> {
             }
             None => {
                 self.at.world.sweep = None;
-                self.feed(Ns::ZERO, Input::Swept);
+                self.feed(Ns::ZERO, Input::ReadDone);
             }
         }
     }
@@ -470,7 +475,7 @@ impl<'c> Turn<'c> {
         let is_empty = self.at.world.insiders().next().is_none();
         let answer =
             if self.at.world.collected == Collected::Kept || (self.config.marked && is_empty) {
-                Probe::Cannot
+                Probe::Unknown
             } else if zombie || self.at.world.insiders().next().is_some() {
                 Probe::Alive
             } else {
@@ -500,7 +505,7 @@ impl<'c> Turn<'c> {
 
     fn watch(&mut self) {
         self.unwatch();
-        for member in self.at.life.members().to_vec() {
+        for member in self.at.lifecycle.members().to_vec() {
             match self.at.world.mems.get_mut(member.who.pid as usize) {
                 Some(Some(mem)) if mem.alive && self.config.unwatchable => {}
                 Some(Some(mem)) if mem.alive => mem.watched = true,
@@ -570,7 +575,7 @@ impl<'c> Turn<'c> {
 
     fn close(&mut self, stream: Stream) {
         let unread = self.at.world.data & bit(stream) != 0;
-        let exempt = self.config.slow || matches!(self.at.life.state(), State::Unfinished);
+        let exempt = self.config.slow || matches!(self.at.lifecycle.state(), State::Unfinished);
         self.bad(!unread || exempt, "a stream with unread bytes is closed");
         self.at.world.reader &= !bit(stream);
         self.at.world.data &= !bit(stream);
@@ -588,7 +593,7 @@ impl<'c> Turn<'c> {
                 );
                 self.bad(self.at.world.reader == 0, "released with an open stream");
             }
-            Release::Linger if self.at.life.exit_seen() => {
+            Release::Linger if self.at.lifecycle.exit_seen() => {
                 self.bad(self.at.world.reader != 0, "lingers for nothing");
                 self.bad(
                     self.at.world.collected == Collected::Reaped,
@@ -600,20 +605,20 @@ impl<'c> Turn<'c> {
         }
     }
 
-    fn tell(&mut self, happening: Happening) {
-        let mask = told(happening);
+    fn tell(&mut self, notification: Notification) {
+        let mask = told(notification);
         // BackgroundWait may come before the verdict or after it.
-        let waits = told(Happening::BackgroundWait);
-        let before = if happening == Happening::BackgroundWait {
+        let waits = told(Notification::BackgroundWait);
+        let before = if notification == Notification::BackgroundWait {
             self.at.world.told & waits
         } else {
             self.at.world.told & !waits
         };
         self.bad(before < mask, "told twice, or out of order");
         self.at.world.told |= mask;
-        if happening == Happening::BackgroundWait {
+        if notification == Notification::BackgroundWait {
             self.bad(
-                was_told(&self.at.world, Happening::Exited),
+                was_told(&self.at.world, Notification::Exited),
                 "background work is told of before the exit",
             );
         }
@@ -628,8 +633,8 @@ impl<'c> Turn<'c> {
         let world = self.at.world;
         let open = Stream::ALL
             .into_iter()
-            .any(|stream| self.at.life.is_open(stream));
-        let report = self.at.life.drain_report();
+            .any(|stream| self.at.lifecycle.is_open(stream));
+        let report = self.at.lifecycle.drain_report();
         if after == "Drained" {
             self.bad(!open, "2 Drained with an open stream");
         }
@@ -648,12 +653,12 @@ impl<'c> Turn<'c> {
             );
             let deadline = self
                 .at
-                .life
+                .lifecycle
                 .stop_report()
                 .is_some_and(|report| report.reason == StopReason::Timeout);
             let cut = matches!(ended_by, Some(EndedBy::Stop | EndedBy::Deadline));
             self.bad(
-                !cut || self.at.life.stopping() != Ladder::Idle,
+                !cut || self.at.lifecycle.stop_stage() != StopStage::Idle,
                 "2 cut without a stop",
             );
             self.bad(
@@ -667,7 +672,7 @@ impl<'c> Turn<'c> {
         if before == after || !(after == "Over" || after == "Off") {
             return;
         }
-        let Some(settled) = self.at.life.settled(Ns::MAX, ContainedBy::Group) else {
+        let Some(settled) = self.at.lifecycle.settled(Ns::MAX, ContainedBy::Group) else {
             return;
         };
         let alive = self.at.world.insiders().next().is_some();
@@ -681,7 +686,7 @@ impl<'c> Turn<'c> {
             }
             _ => {}
         }
-        let detached = self.at.life.state() == State::Gone;
+        let detached = self.at.lifecycle.state() == State::Gone;
         self.bad(
             settled.state != SettledAs::Kept
                 || self.config.policy.background.keep_orphans
@@ -712,35 +717,38 @@ impl<'c> Turn<'c> {
 
     /// What must hold whenever nothing is left to answer.
     pub(crate) fn check(&mut self, before: &Joined) {
-        let closed = self.at.life.is_closed();
+        let closed = self.at.lifecycle.is_closed();
         for timer in Timer::ALL {
             let armed = self.at.world.armed & (1 << timer as u8) != 0;
             self.bad(
-                !armed || self.at.life.wants_timer(timer),
+                !armed || self.at.lifecycle.wants_timer(timer),
                 "7 a timer is armed outside the state that owns it",
             );
         }
-        if closed && !before.life.is_closed() {
+        if closed && !before.lifecycle.is_closed() {
             self.check_closed();
         }
         self.bad(closed || !self.at.world.released, "released before the end");
-        let empty = self.at.life.phases()[1] == "Empty";
+        let empty = self.at.lifecycle.phases()[1] == "Empty";
         self.bad(
             !(empty && self.at.world.mems.iter().flatten().any(|m| m.watched)),
             "an empty group is watched",
         );
         let (was, is) = (&before.world, self.at.world);
-        if !self.config.slow && before.life.phases()[0] == "Running" && self.at.life.exit_seen() {
+        if !self.config.slow
+            && before.lifecycle.phases()[0] == "Running"
+            && self.at.lifecycle.exit_seen()
+        {
             let all = Stream::ALL
                 .into_iter()
-                .all(|stream| !before.life.is_open(stream) || was.is_eof(stream));
+                .all(|stream| !before.lifecycle.is_open(stream) || was.is_eof(stream));
             self.bad(
-                !all || self.at.life.state() == State::Drained,
+                !all || self.at.lifecycle.state() == State::Drained,
                 "3a end of file was there at the exit, and yet no verdict",
             );
         }
         let settling = matches!(
-            self.at.life.phases()[3],
+            self.at.lifecycle.phases()[3],
             "Grace" | "Listing" | "Waiting" | "Ending"
         );
         let lost = Stream::ALL
@@ -764,31 +772,34 @@ impl<'c> Turn<'c> {
             !world.mems.iter().flatten().any(|m| m.watched),
             "5 a member is watched after the end",
         );
-        let state = self.at.life.state();
+        let state = self.at.lifecycle.state();
         if state == State::Gone {
             return;
         }
         self.bad(!world.stdin, "5 stdin is open at the end");
         self.bad(
-            matches!(self.at.life.stopping(), Ladder::Idle | Ladder::Over),
+            matches!(
+                self.at.lifecycle.stop_stage(),
+                StopStage::Idle | StopStage::Over
+            ),
             "5 closed while a stop is in progress",
         );
         let drained = [false, true]
-            .map(|warn| u8::from(was_told(&world, Happening::Drained { warn })))
+            .map(|warn| u8::from(was_told(&world, Notification::Drained { warn })))
             .iter()
             .sum::<u8>();
         let one = u8::from(matches!(state, State::Drained | State::DrainTimedOut));
         self.bad(drained == one, "1 not exactly one verdict");
         self.bad(
-            self.at.life.exit_seen() || state == State::Unfinished,
+            self.at.lifecycle.exit_seen() || state == State::Unfinished,
             "1 closed without an exit",
         );
-        let report = self.at.life.drain_report();
+        let report = self.at.lifecycle.drain_report();
         let bounds = report
             .as_ref()
             .is_some_and(|r| matches!(r.ended_by, Some(EndedBy::Idle | EndedBy::Limit)));
         self.bad(
-            was_told(&world, Happening::Drained { warn: true }) == bounds,
+            was_told(&world, Notification::Drained { warn: true }) == bounds,
             "6 warned wrongly",
         );
         let unfinished = report
@@ -801,11 +812,11 @@ impl<'c> Turn<'c> {
         self.check_outcome();
         let settled = self
             .at
-            .life
+            .lifecycle
             .settled(Ns::MAX, ContainedBy::Group)
             .map(|settled| settled.state);
         self.bad(
-            was_told(&world, Happening::Settled) == settled.is_some(),
+            was_told(&world, Notification::Settled) == settled.is_some(),
             "settled is not told",
         );
         if matches!(settled, Some(SettledAs::Kept | SettledAs::Reported)) {
@@ -818,7 +829,7 @@ impl<'c> Turn<'c> {
                 .filter(|s| world.reader & bit(*s) != 0);
             let ok = held
                 .clone()
-                .all(|stream| self.at.life.stream_end(stream) == Some(StreamEnd::Held));
+                .all(|stream| self.at.lifecycle.stream_end(stream) == Some(StreamEnd::Held));
             self.bad(ok, "12 a stream is held and not said to be");
         } else {
             self.bad(world.reader == 0, "5 a stream is open at the end");
@@ -826,16 +837,19 @@ impl<'c> Turn<'c> {
     }
 
     fn check_outcome(&mut self) {
-        let expected = match (self.at.life.state(), self.at.world.stopped) {
+        let expected = match (self.at.lifecycle.state(), self.at.world.stopped) {
             (State::Failed, _) => None,
-            (State::Unfinished, _) if was_told(&self.at.world, Happening::SpawnFailed) => None,
+            (State::Unfinished, _) if was_told(&self.at.world, Notification::SpawnFailed) => None,
             (State::Unfinished, Some(StopReason::Timeout)) => Some(Outcome::TimedOut),
             (State::Unfinished, _) => Some(Outcome::Unknown),
             (_, None) => Some(Outcome::Succeeded),
             (_, Some(StopReason::Timeout)) => Some(Outcome::TimedOut),
             (_, Some(_)) => Some(Outcome::Stopped),
         };
-        self.bad(self.at.life.outcome() == expected, "the outcome is wrong");
+        self.bad(
+            self.at.lifecycle.outcome() == expected,
+            "the outcome is wrong",
+        );
     }
 }
 

@@ -4,7 +4,7 @@ use lastwords::__internals::testing::fuzz::watch::{Edge, Watch};
 use lastwords::sim::{Fault, Ns, Script, Sim, SimEnd, SimOptions};
 use lastwords::{
     BackgroundPolicy, Command, Containment, DrainPolicy, Errno, Exit, ExitSource, Generation,
-    Reactor, Signal, StatusSource, Step, StopPolicy, Stopping, Stream, Wait,
+    Reactor, Signal, SpawnStep, StatusSource, StopPolicy, Stopping, Stream, Wait,
 };
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -207,7 +207,7 @@ impl<'a> Run<'a> {
                     .inject(Fault::SlowExec(Ns::from(SLOW_EXEC)));
                 reactor
                     .kernel_mut()
-                    .inject(Fault::Spawn(Step::Exec, Errno::from_raw(libc::ENOENT)));
+                    .inject(Fault::Spawn(SpawnStep::Exec, Errno::from_raw(libc::ENOENT)));
             }
             Leader::Sleeps | Leader::IsUnkillable => {}
         }

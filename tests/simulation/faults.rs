@@ -3,7 +3,7 @@
 use crate::scripts::chance;
 use lastwords::__internals::kernel::sim::faults;
 use lastwords::sim::{Call, Fault, Kind, Ns, Rng, Sim};
-use lastwords::{CgroupOptions, Containment, Reactor, Step};
+use lastwords::{CgroupOptions, Containment, Reactor, SpawnStep};
 use std::collections::BTreeMap;
 
 /// How often each was met.
@@ -71,7 +71,7 @@ impl Plan {
                 Some("fork { setsid; sleep 7s }; sleep 7s"),
                 Some(Containment::Cookie),
             ),
-            Some((_, Fault::Spawn(Step::Cgroup, _))) => {
+            Some((_, Fault::Spawn(SpawnStep::Cgroup, _))) => {
                 (None, Some(Containment::Cgroup(CgroupOptions::default())))
             }
             _ => (None, None),

@@ -165,7 +165,7 @@ pub(crate) fn options(rng: &mut Rng, seed: u64) -> SimOptions {
         options.sigchld_lost = chance(rng, 30);
     }
     if chance(rng, 20) {
-        options.members = MemberWatch::ByLooking;
+        options.members = MemberWatch::Polling;
     }
     if chance(rng, 15) {
         options.reaper = Reaper::Thief;

@@ -16,8 +16,8 @@ pub use notice::{Notice, Notices};
 use crate::capture::Block;
 use crate::command::plan::Plan;
 use crate::types::{
-    Capabilities, Errno, ExitInfo, Holder, Keep, Member, Ns, Probe, Release, Signal, Signalled,
-    SpawnError, Token, limits,
+    Capabilities, CollectMode, Errno, ExitInfo, Holder, Member, Ns, Probe, Release, Signal,
+    Signalled, SpawnError, Token, limits,
 };
 use arrayvec::ArrayVec;
 use std::sync::Arc;
@@ -265,7 +265,7 @@ pub trait Kernel: sealed::Sealed {
     /// Either `Ok`: the child leads a group of its own already (parent and child both call
     /// setpgid), every pipe end has an owner, everything is watched, and exactly one `Outcome`
     /// becomes known. Or `Err`, and nothing is left: no process, descriptor, watch, stack or
-    /// table entry. `generation` is its token with [`What::Spawn`](crate::types::What::Spawn).
+    /// table entry. `generation` is its token with [`TokenKind::Spawn`](crate::types::TokenKind::Spawn).
     fn spawn(
         &mut self,
         plan: &Arc<Plan>,
@@ -299,7 +299,7 @@ pub trait Kernel: sealed::Sealed {
     fn close(&mut self, what: Token);
 
     /// Asks whether the leader has ended. Only this child is asked for, by pidfd or pid.
-    fn collect(&mut self, generation: Token, keep: Keep) -> Collected;
+    fn collect(&mut self, generation: Token, mode: CollectMode) -> Collected;
 
     /// Signals the whole group, through ways that are certain to reach nobody else: the leader's
     /// pidfd with the group flag; the group's number while the leader is not reaped; the pidfds
@@ -323,7 +323,7 @@ pub trait Kernel: sealed::Sealed {
     fn scan(&mut self, scan: &mut Scan) -> ScanStep;
 
     /// From now on a [`Notice::MemberGone`] with `token` comes when this member ends. `token` is
-    /// the generation's with [`What::Member`](crate::types::What::Member). EMFILE and a missing
+    /// the generation's with [`TokenKind::Member`](crate::types::TokenKind::Member). EMFILE and a missing
     /// pidfd_open are answers; ESRCH means that it has ended already.
     fn watch(&mut self, member: &Member, token: Token) -> Result<(), Errno>;
 

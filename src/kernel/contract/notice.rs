@@ -103,11 +103,11 @@ impl Notices {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{Slot, What};
+    use crate::types::{Slot, TokenKind};
 
     #[test]
     fn notices_come_exits_first_and_never_beyond_their_capacity() {
-        let token = Token::new(Slot(1), 1, What::Exit);
+        let token = Token::new(Slot(1), 1, TokenKind::Exit);
         let mut notices = Notices::new();
         for _ in 0..limits::NOTICES - 1 {
             assert!(notices.push(Notice::Readable(token)));

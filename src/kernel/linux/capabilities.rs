@@ -43,9 +43,9 @@ pub(crate) fn find(options: &LinuxOptions) -> Result<Capabilities, BuildError> {
     capabilities.close_range = try_close_range();
     capabilities.nosignal_write = write::can_write_without_signal();
     capabilities.members = if capabilities.pidfd_open {
-        MemberWatch::ByPidfd
+        MemberWatch::Pidfd
     } else {
-        MemberWatch::ByLooking
+        MemberWatch::Polling
     };
     Ok(capabilities)
 }

@@ -22,8 +22,8 @@ use crate::kernel::{
     Batch, Collected, Notice, Orphans, ReadResult, Released, Scan, ScanStep, Wrote,
 };
 use crate::types::{
-    Backend, BuildError, Capabilities, Errno, ExitSource, Keep, Member, Ns, Probe, Release, Signal,
-    Signalled, Slot, Token, What, limits,
+    Backend, BuildError, Capabilities, CollectMode, Errno, ExitSource, Member, Ns, Probe, Release,
+    Signal, Signalled, Slot, Token, TokenKind, limits,
 };
 use std::collections::VecDeque;
 use std::io;
@@ -59,7 +59,7 @@ pub(super) struct Inner {
 }
 
 /// Spawns whose outcome has not been reported, and when to check them next. A successful exec makes
-/// no event, so they are checked on a timer with backoff ([`limits::SPAWN_LOOK`]).
+/// no event, so they are checked on a timer with backoff ([`limits::SPAWN_POLL`]).
 #[derive(Debug, Default)]
 pub(super) struct PendingSpawns {
     pub(super) list: Vec<Token>,
@@ -83,7 +83,7 @@ impl Inner {
             ..capabilities::find(&options)?
         };
         let waker = poller
-            .waker(Token::new(Slot(0), 0, What::Wake))
+            .waker(Token::new(Slot(0), 0, TokenKind::Wake))
             .map_err(failed_io("make the waker"))?;
         let alarm = if options.fold_deadline {
             Some(Alarm::new(&mut poller).map_err(failed("make the timer"))?)
@@ -167,7 +167,7 @@ impl Inner {
     pub(super) fn write(&mut self, stdin: Token, bytes: &[u8]) -> Wrote {
         let row = self.table.get(stdin);
         let fd = row
-            .filter(|_| stdin.what() == What::Stdin)
+            .filter(|_| stdin.kind() == TokenKind::Stdin)
             .and_then(|row| row.stdin.as_ref());
         let Some(fd) = fd else {
             return Wrote::Failed(Errno::from_raw(libc::EBADF));
@@ -183,8 +183,8 @@ impl Inner {
         let Some(row) = self.table.get_mut(what) else {
             return;
         };
-        let closed = match what.what() {
-            What::Output(stream) => match row.readers[stream.index()].take() {
+        let closed = match what.kind() {
+            TokenKind::Output(stream) => match row.readers[stream.index()].take() {
                 Some(reader) if reader.ended => {
                     self.deferred_closes
                         .push(DeferredClose::Watched(reader.fd), &mut self.poller);
@@ -197,27 +197,27 @@ impl Inner {
                     reader.fd
                 }),
             },
-            What::Stdin => row.stdin.take(),
-            What::Member(place) => {
+            TokenKind::Stdin => row.stdin.take(),
+            TokenKind::Member(place) => {
                 row.unwatch_member(place, &mut self.poller);
                 None
             }
-            What::Exit => {
+            TokenKind::Exit => {
                 row.unwatch_exit(&mut self.poller);
                 None
             }
-            What::Spawn | What::Cgroup | What::Wake => None,
+            TokenKind::Spawn | TokenKind::Cgroup | TokenKind::Wake => None,
         };
         if let Some(fd) = closed {
             self.poller.remove(fd.as_fd());
         }
     }
 
-    pub(super) fn collect(&mut self, generation: Token, keep: Keep) -> Collected {
+    pub(super) fn collect(&mut self, generation: Token, mode: CollectMode) -> Collected {
         let Some(row) = self.table.get_mut(generation) else {
             return Collected::NotYet;
         };
-        let collected = exit_status::collect(row, keep, &mut self.poller);
+        let collected = exit_status::collect(row, mode, &mut self.poller);
         if collected != Collected::NotYet {
             // waitid(2) has shown this leader instead of the orphans that ended after it.
             self.reap_zombies();
@@ -252,7 +252,7 @@ impl Inner {
     pub(super) fn probe(&mut self, generation: Token) -> Probe {
         self.table
             .get(generation)
-            .map_or(Probe::Cannot, |row| signal::probe(row, &self.capabilities))
+            .map_or(Probe::Unknown, |row| signal::probe(row, &self.capabilities))
     }
 
     pub(super) fn scan(&mut self, scan: &mut Scan) -> ScanStep {
@@ -267,8 +267,8 @@ impl Inner {
     }
 
     pub(super) fn watch(&mut self, member: &Member, token: Token) -> Result<(), Errno> {
-        let (What::Member(place), Some(proc), true) = (
-            token.what(),
+        let (TokenKind::Member(place), Some(proc), true) = (
+            token.kind(),
             self.scanner.proc(),
             self.capabilities.pidfd_open,
         ) else {

@@ -6,7 +6,7 @@ use super::containment::cgroup::Cgroup;
 use super::poll::{Interest, Key, Poller};
 use super::process::pidfd::{ChildRef, WaitResult, wait_child};
 use super::stdio::read::discard;
-use crate::types::{Keep, limits};
+use crate::types::{CollectMode, limits};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Bytes read of one pipe between two waits: what a pipe holds by default (pipe(7)).
@@ -206,7 +206,7 @@ impl Entry {
                     pid: *pid,
                     pidfd: pidfd.as_ref().map(AsFd::as_fd),
                 };
-                let has_ended = wait_child(child, Keep::No) != WaitResult::Running;
+                let has_ended = wait_child(child, CollectMode::Reap) != WaitResult::Running;
                 if let (true, Some(pidfd)) = (has_ended, pidfd) {
                     poller.remove(pidfd.as_fd());
                 }
@@ -382,7 +382,7 @@ mod tests {
                         }
                         assert!(lingering.is_empty());
                         assert_eq!(
-                            wait_child(ChildRef { pid, pidfd: None }, Keep::No),
+                            wait_child(ChildRef { pid, pidfd: None }, CollectMode::Reap),
                             WaitResult::NotChild
                         );
                     }

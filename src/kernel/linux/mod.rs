@@ -53,8 +53,8 @@ use super::{
 };
 use crate::command::plan::Plan;
 use crate::types::{
-    Backend, BuildError, Capabilities, Errno, Keep, Member, Ns, Probe, Release, Signal, Signalled,
-    SpawnError, Step, Token,
+    Backend, BuildError, Capabilities, CollectMode, Errno, Member, Ns, Probe, Release, Signal,
+    Signalled, SpawnError, SpawnStep, Token,
 };
 use fork_guard::ForkGuard;
 use inner::Inner;
@@ -164,7 +164,7 @@ impl Kernel for Linux {
         generation: Token,
     ) -> Result<Spawned<OwnedFd>, SpawnError> {
         if self.guard.is_copy() {
-            let refused = SpawnError::new(Step::Clone, Errno::from_raw(libc::EPERM));
+            let refused = SpawnError::new(SpawnStep::Clone, Errno::from_raw(libc::EPERM));
             return Err(
                 refused.because("this process is a forked copy of the one that made the loop")
             );
@@ -202,8 +202,8 @@ impl Kernel for Linux {
         self.guarded((), |inner| inner.close(what));
     }
 
-    fn collect(&mut self, generation: Token, keep: Keep) -> Collected {
-        self.guarded(Collected::NotYet, |inner| inner.collect(generation, keep))
+    fn collect(&mut self, generation: Token, mode: CollectMode) -> Collected {
+        self.guarded(Collected::NotYet, |inner| inner.collect(generation, mode))
     }
 
     fn signal(&mut self, generation: Token, signal: Signal) -> Signalled {
@@ -223,7 +223,7 @@ impl Kernel for Linux {
     }
 
     fn probe(&mut self, generation: Token) -> Probe {
-        self.guarded(Probe::Cannot, |inner| inner.probe(generation))
+        self.guarded(Probe::Unknown, |inner| inner.probe(generation))
     }
 
     fn scan(&mut self, scan: &mut Scan) -> ScanStep {

@@ -15,8 +15,8 @@ use super::table::{Reader, Row, SpawnState, Table};
 use crate::command::plan::Plan;
 use crate::kernel::{Notice, SpawnOutcome, Spawned};
 use crate::types::{
-    Errno, ExitSource, Keep, Ns, Release, Signal, Slot, SpawnError, Step, Stream, Token, What,
-    limits,
+    CollectMode, Errno, ExitSource, Ns, Release, Signal, Slot, SpawnError, SpawnStep, Stream,
+    Token, TokenKind, limits,
 };
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl Inner {
         self.close_deferred();
         if !self.table.reserve(generation) {
             return Err(SpawnError::new(
-                Step::Register,
+                SpawnStep::Register,
                 Errno::from_raw(libc::ENOMEM),
             ));
         }
@@ -109,7 +109,7 @@ impl Inner {
     fn adopt(&mut self, mut row: Row, generation: Token) -> Result<(), SpawnError> {
         if let Err(e) = self.watch_exit(&mut row, generation) {
             self.undo(row);
-            return Err(SpawnError::new(Step::Register, e));
+            return Err(SpawnError::new(SpawnStep::Register, e));
         }
         let is_by_pid = row.watch == ExitWatch::Sigchld;
         if let Some(older) = self.table.put(generation, row) {
@@ -118,8 +118,8 @@ impl Inner {
             self.let_go(older, Release::Close);
         }
         let spawns = &mut self.pending_spawns;
-        spawns.list.push(generation.with(What::Spawn));
-        spawns.interval = limits::SPAWN_LOOK[0].into();
+        spawns.list.push(generation.with(TokenKind::Spawn));
+        spawns.interval = limits::SPAWN_POLL[0].into();
         spawns.next_check = self.clock.now().after(spawns.interval);
         if is_by_pid {
             // Its SIGCHLD may have arrived before it was in the table.
@@ -142,7 +142,7 @@ impl Inner {
         if let (ExitSource::Pidfd, Some(pidfd)) = (self.capabilities.exit, &row.pidfd) {
             match self.poller.add(
                 pidfd.as_fd(),
-                Key::Token(generation.with(What::Exit)),
+                Key::Token(generation.with(TokenKind::Exit)),
                 Interest::Read,
             ) {
                 Ok(()) => {
@@ -179,7 +179,7 @@ impl Inner {
             pidfd: row.pidfd.as_ref().map(AsFd::as_fd),
         };
         let end = clock::instant() + REAP_TIMEOUT;
-        while killed.is_ok() && wait_child(child, Keep::No) == WaitResult::Running {
+        while killed.is_ok() && wait_child(child, CollectMode::Reap) == WaitResult::Running {
             if clock::instant() > end {
                 // It may be in a frozen cgroup. It holds no descriptor of the host, and is reaped
                 // when it ends.
@@ -206,7 +206,7 @@ impl Inner {
         if registered.is_err() {
             self.unregister(stdio, cgroup);
         }
-        registered.map_err(|e| SpawnError::new(Step::Register, e))
+        registered.map_err(|e| SpawnError::new(SpawnStep::Register, e))
     }
 
     fn register_each(
@@ -220,7 +220,7 @@ impl Inner {
             let _ = cgroup.is_populated();
             self.poller.add(
                 cgroup.events(),
-                Key::Token(generation.with(What::Cgroup)),
+                Key::Token(generation.with(TokenKind::Cgroup)),
                 Interest::Urgent,
             )?;
         }
@@ -228,7 +228,7 @@ impl Inner {
             if let Some(Reader { fd, .. }) = reader {
                 self.poller.add(
                     fd.as_fd(),
-                    Key::Token(generation.with(What::Output(*stream))),
+                    Key::Token(generation.with(TokenKind::Output(*stream))),
                     Interest::Read,
                 )?;
             }
@@ -236,7 +236,7 @@ impl Inner {
         match &stdio.stdin {
             Some(fd) => self.poller.add(
                 fd.as_fd(),
-                Key::Token(generation.with(What::Stdin)),
+                Key::Token(generation.with(TokenKind::Stdin)),
                 Interest::Write,
             ),
             None => Ok(()),
@@ -266,7 +266,7 @@ impl Inner {
         }
         self.pending_spawns
             .list
-            .retain(|token| *token != generation.with(What::Spawn));
+            .retain(|token| *token != generation.with(TokenKind::Spawn));
         match self.table.get(generation).map(|row| &row.spawn) {
             Some(SpawnState::Started) => SpawnOutcome::Started,
             Some(SpawnState::Failed(error)) => SpawnOutcome::Failed(error.clone()),
@@ -296,10 +296,10 @@ impl Inner {
         else {
             return false;
         };
-        if wait_child(row.child_ref(), Keep::Zombie) != WaitResult::Running {
+        if wait_child(row.child_ref(), CollectMode::KeepZombie) != WaitResult::Running {
             row.watch = ExitWatch::SigchldNotified;
             let slot = Slot(u32::try_from(place).unwrap_or(u32::MAX));
-            let token = Token::new(slot, row.sequence, What::Exit);
+            let token = Token::new(slot, row.sequence, TokenKind::Exit);
             self.queued.push_back(Notice::Exit(token));
         }
         true

@@ -9,7 +9,7 @@ use super::process::leader::{ExitWatch, LeaderState};
 use super::process::pidfd::ChildRef;
 use super::procfs::Inode;
 use super::spawn::PendingSpawn;
-use crate::types::{ExitInfo, SpawnError, Token, What};
+use crate::types::{ExitInfo, SpawnError, Token, TokenKind};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Whether the child has executed its program.
@@ -200,7 +200,7 @@ impl Table {
 
     /// The output pipe of a token; `None` if the token is stale or the pipe is closed.
     pub(crate) fn reader_at(&self, token: Token) -> Option<&Reader> {
-        let What::Output(stream) = token.what() else {
+        let TokenKind::Output(stream) = token.kind() else {
             return None;
         };
         self.get(token)?.readers.get(stream.index())?.as_ref()
@@ -208,7 +208,7 @@ impl Table {
 
     /// As [`Table::reader_at`], mutable.
     pub(crate) fn reader(&mut self, token: Token) -> Option<&mut Reader> {
-        let What::Output(stream) = token.what() else {
+        let TokenKind::Output(stream) = token.kind() else {
             return None;
         };
         self.get_mut(token)?

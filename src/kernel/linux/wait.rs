@@ -8,7 +8,7 @@ use super::process::sigchld::Sigchld;
 use super::spawn_child::check_outcome;
 use super::table::{Row, SpawnState};
 use crate::kernel::{Notice, Notices, Orphans, Until, WaitError};
-use crate::types::{Ns, Token, What, limits};
+use crate::types::{Ns, Token, TokenKind, limits};
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -126,7 +126,7 @@ impl Inner {
             let now = self.clock.now();
             if now >= pending_spawns.next_check {
                 let longer = Ns(pending_spawns.interval.0.saturating_mul(2));
-                pending_spawns.interval = longer.min(limits::SPAWN_LOOK[1].into());
+                pending_spawns.interval = longer.min(limits::SPAWN_POLL[1].into());
                 pending_spawns.next_check = now.after(pending_spawns.interval);
             }
         }
@@ -169,7 +169,7 @@ impl Inner {
                 // Its only purpose is to make the descriptor readable.
                 Key::Alarm => continue,
             };
-            if token.what() == What::Wake {
+            if token.kind() == TokenKind::Wake {
                 if let Some(fd) = waker.acknowledge() {
                     poller.rearm(fd);
                 }
@@ -184,7 +184,7 @@ impl Inner {
                 continue;
             };
             if matches!(notice, Notice::Exit(_) | Notice::Readable(_)) {
-                let spawn = token.with(What::Spawn);
+                let spawn = token.with(TokenKind::Spawn);
                 if let Some(at) = pending_spawns.list.iter().position(|t| *t == spawn) {
                     if let SpawnState::Pending(pending) = &mut row.spawn {
                         pending.wait(Some(OUTCOME_TIMEOUT));
@@ -201,7 +201,7 @@ impl Inner {
     }
 
     /// With SIGCHLD as the exit source: asks the next children of a sweep, at most
-    /// [`limits::SWEEP_CHILDREN`].
+    /// [`limits::SIGCHLD_BATCH`].
     fn sweep_children(&mut self) {
         let places = self.table.places();
         let Some(sigchld) = &mut self.sigchld else {
@@ -211,7 +211,7 @@ impl Inner {
             self.lingering.poll_children(&mut self.poller);
         }
         let mut asked = 0;
-        while asked < limits::SWEEP_CHILDREN
+        while asked < limits::SIGCHLD_BATCH
             && let Some(place) = self.sigchld.as_mut().and_then(|s| s.next_place(places))
         {
             asked += usize::from(self.check_exit_by_pid(place));
@@ -234,24 +234,24 @@ fn notice_of(
     poller: &mut Poller,
     orphans: Orphans,
 ) -> Option<Notice> {
-    match token.what() {
-        What::Output(stream) => {
+    match token.kind() {
+        TokenKind::Output(stream) => {
             let reader = row.readers[stream.index()].as_mut()?;
             reader.hung_up |= hung_up;
             Some(Notice::Readable(token))
         }
-        What::Exit => Some(Notice::Exit(token)),
-        What::Stdin => Some(Notice::Writable(token)),
+        TokenKind::Exit => Some(Notice::Exit(token)),
+        TokenKind::Stdin => Some(Notice::Writable(token)),
         // A pidfd becomes ready twice, at the end and when the process is reaped. The first time is
         // enough.
-        What::Member(place) => {
+        TokenKind::Member(place) => {
             let member = row.unwatch_member(place, poller)?;
             if orphans != Orphans::Leave {
                 pidfd::reap(member.as_fd());
             }
             Some(Notice::MemberGone(token))
         }
-        What::Cgroup => {
+        TokenKind::Cgroup => {
             if let Some(cgroup) = row.cgroup() {
                 // Reading the file clears the event, so that only the next change is reported.
                 let _ = cgroup.is_populated();
@@ -259,7 +259,7 @@ fn notice_of(
             }
             Some(Notice::CgroupChanged(token))
         }
-        What::Spawn | What::Wake => None,
+        TokenKind::Spawn | TokenKind::Wake => None,
     }
 }
 

@@ -10,7 +10,9 @@ use super::table::{Entry, Known};
 use super::world::Mark;
 use crate::command::{Containment, NO_CGROUP2, cgroup_refused};
 use crate::kernel::Orphans;
-use crate::types::{Errno, MemberWatch, Probe, Signal, Signalled, SpawnError, Step, Token, What};
+use crate::types::{
+    Errno, MemberWatch, Probe, Signal, Signalled, SpawnError, SpawnStep, Token, TokenKind,
+};
 use std::path::Path;
 
 /// What a generation is contained by, beside its group.
@@ -50,15 +52,17 @@ impl Sim {
         let parent = options.parent.as_deref().unwrap_or(Path::new(MOUNT));
         if let Some((Fault::Spawn(_, errno), _)) =
             self.take_fault(Call::Spawn, Some(generation), |p| {
-                matches!(p.fault, Fault::Spawn(Step::Cgroup, _))
+                matches!(p.fault, Fault::Spawn(SpawnStep::Cgroup, _))
             })
         {
             return Err(cgroup_refused(parent, errno));
         }
         if !parent.starts_with(MOUNT) {
-            return Err(SpawnError::new(Step::Cgroup, Errno::from_raw(libc::EINVAL))
-                .at(parent)
-                .because(NO_CGROUP2));
+            return Err(
+                SpawnError::new(SpawnStep::Cgroup, Errno::from_raw(libc::EINVAL))
+                    .at(parent)
+                    .because(NO_CGROUP2),
+            );
         }
         let path = parent.join(format!(
             "lastwords-{:08x}{:08x}",
@@ -67,7 +71,7 @@ impl Sim {
         ));
         Ok(Contained::Cgroup(self.world.make_cgroup(
             path.to_string_lossy().into_owned(),
-            generation.with(What::Cgroup),
+            generation.with(TokenKind::Cgroup),
         )))
     }
 
@@ -137,7 +141,7 @@ impl Sim {
         let Some(entry) = self
             .table
             .look(generation)
-            .filter(|_| self.options.members == MemberWatch::ByPidfd)
+            .filter(|_| self.options.members == MemberWatch::Pidfd)
         else {
             return Signalled::Empty;
         };
@@ -182,7 +186,7 @@ impl Sim {
             .filter(outside)
             .map(|p| p.pid)
             .collect();
-        if self.options.members == MemberWatch::ByLooking {
+        if self.options.members == MemberWatch::Polling {
             return Signalled::Empty;
         }
         told(self.world.send_to(&pids, leader.birth, Some(signal)))
@@ -201,15 +205,15 @@ impl Sim {
             return if errno.raw() == libc::EPERM {
                 Probe::Alive
             } else {
-                Probe::Cannot
+                Probe::Unknown
             };
         }
         let group = self.probe_group(leader);
         match (contained, group) {
             (Contained::No, _) | (_, Probe::Alive) => group,
             // Only a look tells.
-            (Contained::Cookie, Probe::Empty | Probe::Cannot) => Probe::Cannot,
-            (Contained::Cgroup(id), Probe::Empty | Probe::Cannot) => {
+            (Contained::Cookie, Probe::Empty | Probe::Unknown) => Probe::Unknown,
+            (Contained::Cgroup(id), Probe::Empty | Probe::Unknown) => {
                 if self.world.is_populated(id) {
                     Probe::Alive
                 } else {

@@ -30,7 +30,7 @@
 use super::log::Happened;
 use super::process::HOST;
 use super::{Sim, faults};
-use crate::types::{Errno, Ns, Slot, Step, Stream, Token};
+use crate::types::{Errno, Ns, Slot, SpawnStep, Stream, Token};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -40,7 +40,7 @@ pub enum Fault {
     /// `spawn`: this step fails. Up to `Clone` (and `Register`, `Cgroup`) the call itself is an
     /// error; the later steps are the child's, and are told by `outcome`. `Cgroup` waits for a
     /// command that asks for one.
-    Spawn(Step, Errno),
+    Spawn(SpawnStep, Errno),
     /// `spawn`: exec takes so long.
     SlowExec(Ns),
     /// `outcome`: announced, and not known yet; it is announced again.

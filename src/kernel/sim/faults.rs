@@ -2,19 +2,22 @@
 
 use super::fault::{Call, Fault, Kind};
 use super::notice::SPURIOUS;
-use crate::types::{Errno, Ns, Step, Stream};
+use crate::types::{Errno, Ns, SpawnStep, Stream};
 
 const fn errno(raw: i32) -> Errno {
     Errno::from_raw(raw)
 }
 
 /// Steps of a spawn, and how they can fail.
-const SPAWN: &[(Step, &[i32])] = &[
-    (Step::Find, &[libc::ENOENT]),
-    (Step::Pipe, &[libc::EMFILE, libc::ENFILE, libc::ENOMEM]),
-    (Step::Register, &[libc::ENOMEM, libc::ENOSPC, libc::EMFILE]),
+const SPAWN: &[(SpawnStep, &[i32])] = &[
+    (SpawnStep::Find, &[libc::ENOENT]),
+    (SpawnStep::Pipe, &[libc::EMFILE, libc::ENFILE, libc::ENOMEM]),
     (
-        Step::Clone,
+        SpawnStep::Register,
+        &[libc::ENOMEM, libc::ENOSPC, libc::EMFILE],
+    ),
+    (
+        SpawnStep::Clone,
         &[
             libc::EAGAIN,
             libc::ENOMEM,
@@ -24,16 +27,16 @@ const SPAWN: &[(Step, &[i32])] = &[
         ],
     ),
     (
-        Step::Cgroup,
+        SpawnStep::Cgroup,
         &[libc::EACCES, libc::EPERM, libc::ENOENT, libc::EAGAIN],
     ),
-    (Step::Group, &[libc::EPERM, libc::ESRCH]),
-    (Step::Descriptors, &[libc::EMFILE]),
-    (Step::Chdir, &[libc::ENOENT]),
-    (Step::Limits, &[libc::EPERM, libc::EINVAL]),
-    (Step::User, &[libc::EPERM, libc::EAGAIN]),
+    (SpawnStep::Group, &[libc::EPERM, libc::ESRCH]),
+    (SpawnStep::Descriptors, &[libc::EMFILE]),
+    (SpawnStep::Chdir, &[libc::ENOENT]),
+    (SpawnStep::Limits, &[libc::EPERM, libc::EINVAL]),
+    (SpawnStep::User, &[libc::EPERM, libc::EAGAIN]),
     (
-        Step::Exec,
+        SpawnStep::Exec,
         &[
             libc::ENOENT,
             libc::EACCES,
@@ -266,8 +269,11 @@ fn errno_of(name: &str) -> Result<Errno, String> {
     Errno::from_name(name).ok_or_else(|| format!("no such errno: `{name}`"))
 }
 
-fn step(name: &str) -> Result<Step, String> {
-    let of = SPAWN.iter().map(|(step, _)| *step).chain([Step::Terminal]);
+fn step(name: &str) -> Result<SpawnStep, String> {
+    let of = SPAWN
+        .iter()
+        .map(|(step, _)| *step)
+        .chain([SpawnStep::Terminal]);
     of.into_iter()
         .find(|step| step.name() == name)
         .ok_or_else(|| format!("no such step of a spawn: `{name}`"))

@@ -9,8 +9,8 @@ use super::signals::Reached;
 use super::table::{Entry, ExitSeen, Known};
 use crate::kernel::{Collected, Found, Notice, Scan, ScanStep};
 use crate::types::{
-    Errno, Exit, ExitInfo, Holder, Keep, Member, MemberWatch, Ns, Probe, Signal, Signalled, Slot,
-    StatusSource, Stream, Survivor, Token, What,
+    CollectMode, Errno, Exit, ExitInfo, Holder, Member, MemberWatch, Ns, Probe, Signal, Signalled,
+    Slot, StatusSource, Stream, Survivor, Token, TokenKind,
 };
 
 /// The look that is under way.
@@ -26,7 +26,7 @@ pub(super) struct Look {
 }
 
 impl Sim {
-    pub(super) fn do_collect(&mut self, generation: Token, keep: Keep) -> Collected {
+    pub(super) fn do_collect(&mut self, generation: Token, mode: CollectMode) -> Collected {
         self.tick();
         let batches = self.batches;
         let Some(entry) = self.table.get(generation) else {
@@ -43,7 +43,7 @@ impl Sim {
         if let Some(delay) = self.delayed(generation, seen) {
             self.pending.push((
                 self.world.now.after(delay),
-                Notice::Exit(generation.with(What::Exit)),
+                Notice::Exit(generation.with(TokenKind::Exit)),
             ));
             return Collected::NotYet;
         }
@@ -54,7 +54,7 @@ impl Sim {
         let known = self.world.obituaries.get(&leader.birth).copied();
         match known {
             Some(known) if ours => {
-                if keep == Keep::No {
+                if mode == CollectMode::Reap {
                     self.world.reap(leader.pid, HOST);
                 }
                 Collected::Ended(ExitInfo {
@@ -153,7 +153,7 @@ impl Sim {
         }
         // The leader was reaped: its members one by one, through pidfds that are opened before it
         // is asked who they are.
-        if self.options.members == MemberWatch::ByPidfd {
+        if self.options.members == MemberWatch::Pidfd {
             let pids: Vec<u32> = self
                 .world
                 .processes
@@ -196,7 +196,7 @@ impl Sim {
 
     pub(super) fn probe_group(&mut self, leader: Known) -> Probe {
         match self.leader(leader).map(Process::is_zombie) {
-            Some(true) => return Probe::Cannot,
+            Some(true) => return Probe::Unknown,
             Some(false) => return Probe::Alive,
             None => {}
         }
@@ -382,7 +382,7 @@ impl Sim {
             Some((Fault::Watch(errno), _)) => return Err(errno),
             _ => {}
         }
-        if self.options.members == MemberWatch::ByLooking {
+        if self.options.members == MemberWatch::Polling {
             return Err(Errno::from_raw(libc::ENOSYS));
         }
         if self.rng.chance(self.options.unruly.no_watch) {

@@ -16,7 +16,7 @@
 //! * A thread that panics with a [`Sim`] in its hands prints the seed, the scripts, the faults and
 //!   the event log ([`Sim::story`]).
 //! * A success of exec wakes nobody, as in Linux: it is told by the next wait, or by the next look
-//!   of a long one ([`crate::types::limits::SPAWN_LOOK`]).
+//!   of a long one ([`crate::types::limits::SPAWN_POLL`]).
 //! * Notices are edges: told once when something has changed, merged if it changes again before
 //!   they are given.
 
@@ -53,8 +53,8 @@ use super::{
 };
 use crate::command::plan::Plan;
 use crate::types::{
-    Backend, Capabilities, Errno, ExitSource, Keep, Member, MemberWatch, Ns, Probe, Release,
-    Signal, Signalled, Slot, SpawnError, Step, Token,
+    Backend, Capabilities, CollectMode, Errno, ExitSource, Member, MemberWatch, Ns, Probe, Release,
+    Signal, Signalled, Slot, SpawnError, SpawnStep, Token,
 };
 use fault::{Faults, Kind, Planned};
 use pipe::PipeId;
@@ -117,7 +117,7 @@ impl Default for SimOptions {
             exit_source: ExitSource::Pidfd,
             sigchld_lost: false,
             exit_info: true,
-            members: MemberWatch::ByPidfd,
+            members: MemberWatch::Pidfd,
             reaper: Reaper::Host,
             orphans: Orphans::Leave,
             call_cost: Ns(500),
@@ -207,7 +207,7 @@ impl Sim {
             orphans: options.orphans,
             log: options.log,
         };
-        let pidfds = options.members == MemberWatch::ByPidfd;
+        let pidfds = options.members == MemberWatch::Pidfd;
         let mut capabilities = Capabilities::bare(Backend::Sim, options.exit_source);
         "simulated".clone_into(&mut capabilities.backend_why);
         "as the options say".clone_into(&mut capabilities.exit_why);
@@ -385,7 +385,7 @@ impl Kernel for Sim {
         let look = spawning.then(|| {
             self.world
                 .now
-                .after(Ns::from(crate::types::limits::SPAWN_LOOK[0]))
+                .after(Ns::from(crate::types::limits::SPAWN_POLL[0]))
         });
         [look, self.sweep_at].into_iter().flatten().min()
     }
@@ -445,8 +445,8 @@ impl Kernel for Sim {
         self.do_close(what);
     }
 
-    fn collect(&mut self, generation: Token, keep: Keep) -> Collected {
-        self.do_collect(generation, keep)
+    fn collect(&mut self, generation: Token, mode: CollectMode) -> Collected {
+        self.do_collect(generation, mode)
     }
 
     fn signal(&mut self, generation: Token, signal: Signal) -> Signalled {
@@ -487,9 +487,13 @@ impl Kernel for Sim {
 }
 
 /// Steps of a spawn that fail in the host: the call itself is an error, and there is no child.
-fn fails_in_host(step: Step) -> bool {
+fn fails_in_host(step: SpawnStep) -> bool {
     matches!(
         step,
-        Step::Command | Step::Find | Step::Pipe | Step::Register | Step::Clone
+        SpawnStep::Command
+            | SpawnStep::Find
+            | SpawnStep::Pipe
+            | SpawnStep::Register
+            | SpawnStep::Clone
     )
 }

@@ -8,7 +8,7 @@ use super::log::{Happened, Violation};
 use super::process::{HOST, Process};
 use super::table::{Entry, ExitSeen, Known};
 use crate::kernel::{Notice, Notices, Orphans, Until, WaitError};
-use crate::types::{Errno, ExitSource, Ns, Slot, Stream, Token, What, limits};
+use crate::types::{Errno, ExitSource, Ns, Slot, Stream, Token, TokenKind, limits};
 use std::sync::atomic::Ordering;
 
 /// Notices that can come for nothing.
@@ -96,23 +96,23 @@ impl Sim {
             .map(|(slot, e)| {
                 (
                     when(e.leader),
-                    Notice::Exit(Token::new(Slot(slot), e.sequence, What::Exit)),
+                    Notice::Exit(Token::new(Slot(slot), e.sequence, TokenKind::Exit)),
                 )
             })
             .filter(|(_, n)| !self.pending.iter().any(|(_, p)| p == n))
             .collect();
-        if found.len() > limits::SWEEP_CHILDREN {
+        if found.len() > limits::SIGCHLD_BATCH {
             // The next call goes on where this one stopped.
             self.world.sigchld = true;
         }
-        found.into_iter().take(limits::SWEEP_CHILDREN).collect()
+        found.into_iter().take(limits::SIGCHLD_BATCH).collect()
     }
 
     /// The sweep of every second is due only if it would find somebody: else it would keep an idle
     /// world going for ever.
     fn arm_sweep(&mut self) {
         if self.sweep_at.is_none() && !self.ended_children().is_empty() {
-            let second = Ns::from(limits::CHILD_SWEEP);
+            let second = Ns::from(limits::SIGCHLD_POLL);
             self.sweep_at = Some(Ns((self.world.now.0 / second.0 + 1) * second.0));
         }
     }
@@ -124,7 +124,7 @@ impl Sim {
             .map(|(slot, e)| {
                 let known = self.world.outcomes.contains_key(&e.leader.birth);
                 (
-                    Notice::Outcome(Token::new(Slot(slot), e.sequence, What::Spawn)),
+                    Notice::Outcome(Token::new(Slot(slot), e.sequence, TokenKind::Spawn)),
                     known,
                 )
             })
@@ -156,7 +156,7 @@ impl Sim {
         }
         self.outcomes();
         self.look_pause =
-            Ns(self.look_pause.0.saturating_mul(2)).min(Ns::from(limits::SPAWN_LOOK[1]));
+            Ns(self.look_pause.0.saturating_mul(2)).min(Ns::from(limits::SPAWN_POLL[1]));
         self.look_at = self.world.now.after(self.look_pause);
     }
 
@@ -362,17 +362,17 @@ impl Sim {
                 .look(token)
                 .is_some_and(|e| matches!(e.contained, Contained::Cgroup(_))),
             Notice::Writable(token) => self.table.look(token).is_some_and(|e| e.stdin.is_some()),
-            Notice::Readable(token) => match token.what() {
-                What::Output(stream) => self
+            Notice::Readable(token) => match token.kind() {
+                TokenKind::Output(stream) => self
                     .table
                     .look(token)
                     .is_some_and(|e| e.streams[stream.index()].is_some()),
-                What::Spawn
-                | What::Exit
-                | What::Stdin
-                | What::Member(_)
-                | What::Cgroup
-                | What::Wake => false,
+                TokenKind::Spawn
+                | TokenKind::Exit
+                | TokenKind::Stdin
+                | TokenKind::Member(_)
+                | TokenKind::Cgroup
+                | TokenKind::Wake => false,
             },
         }
     }
@@ -403,20 +403,21 @@ impl Sim {
             .iter()
             .filter(|(slot, _)| only.is_none_or(|o| o.0 == *slot))
             .collect();
-        let token = |slot: u32, e: &Entry, what: What| Token::new(Slot(slot), e.sequence, what);
+        let token =
+            |slot: u32, e: &Entry, kind: TokenKind| Token::new(Slot(slot), e.sequence, kind);
         // Nothing but the outcome itself is told of a generation before its outcome, not even for
         // nothing.
         let told = of.iter().copied().filter(|(_, e)| e.outcome_told);
         match fault {
             Fault::SpuriousExit => told
-                .map(|(s, e)| Notice::Exit(token(s, e, What::Exit)))
+                .map(|(s, e)| Notice::Exit(token(s, e, TokenKind::Exit)))
                 .collect(),
             Fault::SpuriousReadable(stream) => told
-                .map(|(s, e)| Notice::Readable(token(s, e, What::Output(stream))))
+                .map(|(s, e)| Notice::Readable(token(s, e, TokenKind::Output(stream))))
                 .collect(),
             Fault::SpuriousWritable => told
                 .filter(|(_, e)| e.stdin.is_some())
-                .map(|(s, e)| Notice::Writable(token(s, e, What::Stdin)))
+                .map(|(s, e)| Notice::Writable(token(s, e, TokenKind::Stdin)))
                 .collect(),
             Fault::SpuriousMember => told
                 .flat_map(|(_, e)| {
@@ -427,12 +428,12 @@ impl Sim {
                 .collect(),
             Fault::SpuriousCgroup => told
                 .filter(|(_, e)| matches!(e.contained, Contained::Cgroup(_)))
-                .map(|(s, e)| Notice::CgroupChanged(token(s, e, What::Cgroup)))
+                .map(|(s, e)| Notice::CgroupChanged(token(s, e, TokenKind::Cgroup)))
                 .collect(),
             Fault::SpuriousOutcome => of
                 .iter()
                 .filter(|(_, e)| !e.outcome_told)
-                .map(|(s, e)| Notice::Outcome(token(*s, e, What::Spawn)))
+                .map(|(s, e)| Notice::Outcome(token(*s, e, TokenKind::Spawn)))
                 .collect(),
             Fault::SpuriousWake => vec![Notice::Woken],
             _ => Vec::new(),

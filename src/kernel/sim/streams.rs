@@ -13,7 +13,7 @@ use super::{Sim, SimEnd, fails_in_host};
 use crate::command::Transport;
 use crate::command::plan::{OutputPlan, Plan, StdinPlan};
 use crate::kernel::{Batch, Notice, ReadOp, ReadResult, Released, Spawned, Wrote};
-use crate::types::{Errno, Ns, Release, SpawnError, Step, Stream, Token, What, limits};
+use crate::types::{Errno, Ns, Release, SpawnError, SpawnStep, Stream, Token, TokenKind, limits};
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::time::{Duration, SystemTime};
@@ -27,7 +27,7 @@ impl Sim {
         self.tick();
         let mut exec_at = self.world.now.after(self.options.exec_time);
         let mut exec_error = None;
-        let any = |p: &Planned| !matches!(p.fault, Fault::Spawn(Step::Cgroup, _));
+        let any = |p: &Planned| !matches!(p.fault, Fault::Spawn(SpawnStep::Cgroup, _));
         while let Some((fault, _)) = self.take_fault(Call::Spawn, Some(generation), any) {
             match fault {
                 Fault::SlowExec(time) => exec_at = self.world.now.after(time),
@@ -46,7 +46,7 @@ impl Sim {
                 .violations
                 .push(Violation::SlotInUse(generation.slot().0));
             return Err(SpawnError::new(
-                Step::Register,
+                SpawnStep::Register,
                 Errno::from_raw(libc::EEXIST),
             ));
         }
@@ -77,7 +77,7 @@ impl Sim {
             mark: contained.mark(),
             exec_at,
             exec_error,
-            exit_watch: Some(generation.with(What::Exit)),
+            exit_watch: Some(generation.with(TokenKind::Exit)),
         };
         if self.options.log {
             self.started.push(Started {
@@ -114,7 +114,7 @@ impl Sim {
             told: Vec::new(),
         };
         self.table.insert(generation, entry);
-        self.look_pause = limits::SPAWN_LOOK[0].into();
+        self.look_pause = limits::SPAWN_POLL[0].into();
         self.look_at = self.world.now.after(self.look_pause);
         // A simulated pipe has the capacity that was asked for.
         let capacities = [&plan.stdout, &plan.stderr].map(|plan| match plan {
@@ -140,8 +140,11 @@ impl Sim {
         match plan {
             StdinPlan::Null | StdinPlan::Inherit | StdinPlan::Fd(_) => None,
             StdinPlan::Feed => Some((
-                self.world
-                    .make_pipe(Flow::ToChild, capacity, Some(generation.with(What::Stdin))),
+                self.world.make_pipe(
+                    Flow::ToChild,
+                    capacity,
+                    Some(generation.with(TokenKind::Stdin)),
+                ),
                 false,
             )),
             StdinPlan::Raw => Some((self.world.make_pipe(Flow::ToChild, capacity, None), true)),
@@ -155,7 +158,7 @@ impl Sim {
         stream: Stream,
     ) -> Option<(PipeId, bool)> {
         let default = self.options.pipe;
-        let token = generation.with(What::Output(stream));
+        let token = generation.with(TokenKind::Output(stream));
         match plan {
             // A socket carries bytes as a pipe does; what else it does no child of the simulation
             // looks at.
@@ -201,7 +204,7 @@ impl Sim {
     }
 
     fn read_one(&mut self, op: &mut ReadOp, again: bool) -> ReadResult {
-        let What::Output(stream) = op.stream.what() else {
+        let TokenKind::Output(stream) = op.stream.kind() else {
             return ReadResult::Stale;
         };
         let Some(id) = self
@@ -326,14 +329,14 @@ impl Sim {
             return;
         };
         let leader = entry.leader;
-        let pipe = match what.what() {
-            What::Output(stream) => entry.streams[stream.index()].take(),
-            What::Stdin => entry.stdin.take(),
-            What::Member(_) => {
+        let pipe = match what.kind() {
+            TokenKind::Output(stream) => entry.streams[stream.index()].take(),
+            TokenKind::Stdin => entry.stdin.take(),
+            TokenKind::Member(_) => {
                 self.unwatch(what);
                 None
             }
-            What::Exit => {
+            TokenKind::Exit => {
                 if let Some(process) = self
                     .world
                     .processes
@@ -344,7 +347,7 @@ impl Sim {
                 }
                 None
             }
-            What::Spawn | What::Cgroup | What::Wake => None,
+            TokenKind::Spawn | TokenKind::Cgroup | TokenKind::Wake => None,
         };
         if let Some(id) = pipe {
             self.world.close_host_end(id);
@@ -468,12 +471,12 @@ fn taken(moved: Moved) -> usize {
 fn script_of(plan: &Plan) -> Result<Script, SpawnError> {
     if plan.program.is_empty() {
         return Err(SpawnError::new(
-            Step::Command,
+            SpawnStep::Command,
             Errno::from_raw(libc::EINVAL),
         ));
     }
     let unreadable = |e: super::script::ScriptError| {
-        SpawnError::new(Step::Command, Errno::from_raw(libc::EINVAL)).because(e.to_string())
+        SpawnError::new(SpawnStep::Command, Errno::from_raw(libc::EINVAL)).because(e.to_string())
     };
     Script::parse(&text_of(plan)).map_err(unreadable)
 }

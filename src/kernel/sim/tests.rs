@@ -13,8 +13,8 @@ use crate::kernel::{
     SpawnOutcome, Until, WaitError, Wake, Wrote,
 };
 use crate::types::{
-    Errno, Exit, ExitSource, Keep, Member, MemberWatch, Ns, Probe, Release, Signal, Signalled,
-    Slot, StatusSource, Step, Stream, Token, What, limits,
+    CollectMode, Errno, Exit, ExitSource, Member, MemberWatch, Ns, Probe, Release, Signal,
+    Signalled, Slot, SpawnStep, StatusSource, Stream, Token, TokenKind, limits,
 };
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn plan(script: &str) -> Plan {
 }
 
 fn token(slot: u32) -> Token {
-    Token::new(Slot(slot), slot + 1, What::Spawn)
+    Token::new(Slot(slot), slot + 1, TokenKind::Spawn)
 }
 
 fn start(sim: &mut Sim, slot: u32, script: &str) -> u32 {
@@ -40,7 +40,7 @@ fn read(sim: &mut Sim, slot: u32, stream: Stream) -> (ReadResult, Vec<u8>) {
     let mut pool = Pool::new(0);
     let mut batch = Batch::new();
     batch.push(ReadOp {
-        stream: token(slot).with(What::Output(stream)),
+        stream: token(slot).with(TokenKind::Output(stream)),
         room: None,
         spare: pool.take(limits::BLOCK),
         result: ReadResult::Stale,
@@ -74,8 +74,8 @@ fn wait_for(sim: &mut Sim, wanted: Notice) -> Vec<Notice> {
 }
 
 fn exit(sim: &mut Sim, slot: u32) -> Exit {
-    wait_for(sim, Notice::Exit(token(slot).with(What::Exit)));
-    match sim.collect(token(slot), Keep::No) {
+    wait_for(sim, Notice::Exit(token(slot).with(TokenKind::Exit)));
+    match sim.collect(token(slot), CollectMode::Reap) {
         Collected::Ended(info) => info.exit,
         other => panic!("{other:?}"),
     }
@@ -142,8 +142,8 @@ fn the_outcome_comes_before_the_exit_and_the_exit_before_the_bytes() {
     let of = token(0);
     let expected = [
         Notice::Outcome(of),
-        Notice::Exit(of.with(What::Exit)),
-        Notice::Readable(of.with(What::Output(Stream::Stdout))),
+        Notice::Exit(of.with(TokenKind::Exit)),
+        Notice::Readable(of.with(TokenKind::Output(Stream::Stdout))),
     ];
     assert_eq!(wait(&mut sim, Until::Peek)[..3], expected);
     assert!(matches!(sim.outcome(of), SpawnOutcome::Started));
@@ -186,14 +186,14 @@ fn not_even_a_notice_for_nothing_comes_before_the_outcome() {
     // It has waited for somebody it fits.
     assert_eq!(
         wait(&mut sim, Until::Peek),
-        [Notice::Exit(token(0).with(What::Exit))]
+        [Notice::Exit(token(0).with(TokenKind::Exit))]
     );
-    assert_eq!(sim.collect(token(0), Keep::No), Collected::NotYet);
+    assert_eq!(sim.collect(token(0), CollectMode::Reap), Collected::NotYet);
     sim.inject(Fault::SpuriousReadable(Stream::Stderr));
     assert_eq!(
         wait(&mut sim, Until::Forever),
         [Notice::Readable(
-            token(0).with(What::Output(Stream::Stderr))
+            token(0).with(TokenKind::Output(Stream::Stderr))
         )]
     );
     assert_eq!(read(&mut sim, 0, Stream::Stderr).0, ReadResult::Empty);
@@ -231,7 +231,7 @@ fn a_writer_blocks_on_a_full_pipe_and_goes_on_when_it_is_read() {
             .collect::<Vec<_>>()
     );
     assert!(
-        matches!(sim.collect(token(0), Keep::No), Collected::Ended(info) if info.exit.code == Some(0))
+        matches!(sim.collect(token(0), CollectMode::Reap), Collected::Ended(info) if info.exit.code == Some(0))
     );
 }
 
@@ -243,7 +243,7 @@ fn a_closed_read_end_ends_its_writer_by_sigpipe_unless_that_is_ignored() {
     ] {
         let mut sim = Sim::new(SimOptions::default());
         let pid = start(&mut sim, 0, script);
-        sim.close(token(0).with(What::Output(Stream::Stdout)));
+        sim.close(token(0).with(TokenKind::Output(Stream::Stdout)));
         let exit = exit(&mut sim, 0);
         assert_eq!(
             (exit.code, exit.signal),
@@ -262,7 +262,7 @@ fn a_closed_read_end_ends_its_writer_by_sigpipe_unless_that_is_ignored() {
 fn an_edge_is_told_once_and_a_read_that_is_not_hot_is_owed_the_next_one() {
     let mut sim = Sim::new(SimOptions::default());
     let pid = start(&mut sim, 0, "sleep forever");
-    let readable = Notice::Readable(token(0).with(What::Output(Stream::Stdout)));
+    let readable = Notice::Readable(token(0).with(TokenKind::Output(Stream::Stdout)));
     wait(&mut sim, Until::At(Ns::from_millis(1)));
     assert_eq!(sim.world_mut().put(pid, Stream::Stdout, b"abc"), 3);
     sim.world_mut().put(pid, Stream::Stdout, b"def");
@@ -328,7 +328,7 @@ fn what_is_stuck_dies_when_it_is_let_go() {
     sim.advance(Ns::from_millis(1));
     assert_eq!(sim.signal(token(0), Signal::KILL), Signalled::Sent);
     sim.advance(Ns::from_millis(10_000));
-    assert_eq!(sim.collect(token(0), Keep::No), Collected::NotYet);
+    assert_eq!(sim.collect(token(0), CollectMode::Reap), Collected::NotYet);
     assert_eq!(sim.world().process(pid).map(|p| p.letter()), Some('D'));
     sim.world_mut().thaw(pid);
     assert_eq!(exit(&mut sim, 0).signal, Some(Signal::KILL));
@@ -357,7 +357,7 @@ fn survivors_are_found_verified_watched_and_signalled_on_both_kinds_of_kernel() 
                 .collect::<Vec<_>>(),
             ["worker"]
         );
-        let watch = token(0).with(What::Member(0));
+        let watch = token(0).with(TokenKind::Member(0));
         assert_eq!(sim.watch(&found[0], watch), Ok(()));
         assert_eq!(sim.signal(token(0), Signal::TERM), Signalled::Sent);
         assert_eq!(sim.signal(token(0), Signal::KILL), Signalled::Sent);
@@ -376,7 +376,7 @@ fn survivors_are_found_verified_watched_and_signalled_on_both_kinds_of_kernel() 
 fn without_pidfds_members_are_neither_watched_nor_signalled_once_the_leader_is_reaped() {
     let mut sim = Sim::new(SimOptions {
         group_signal: false,
-        members: MemberWatch::ByLooking,
+        members: MemberWatch::Polling,
         ..SimOptions::default()
     });
     start(&mut sim, 0, "fork { sleep 1s }; sleep 1ms; exit 0");
@@ -384,7 +384,7 @@ fn without_pidfds_members_are_neither_watched_nor_signalled_once_the_leader_is_r
     assert_eq!(sim.signal(token(0), Signal::TERM), Signalled::NoWay);
     let (found, _) = members(&mut sim, 0);
     assert_eq!(
-        sim.watch(&found[0], token(0).with(What::Member(0))),
+        sim.watch(&found[0], token(0).with(TokenKind::Member(0))),
         Err(Errno::from_raw(libc::ENOSYS))
     );
     assert_eq!(sim.violations(), []);
@@ -397,15 +397,15 @@ fn a_kept_zombie_pins_the_number_and_hides_the_answer() {
         ..SimOptions::default()
     });
     let pid = start(&mut sim, 0, "fork { sleep 1s }; sleep 1ms; exit 0");
-    wait_for(&mut sim, Notice::Exit(token(0).with(What::Exit)));
+    wait_for(&mut sim, Notice::Exit(token(0).with(TokenKind::Exit)));
     assert!(matches!(
-        sim.collect(token(0), Keep::Zombie),
+        sim.collect(token(0), CollectMode::KeepZombie),
         Collected::Ended(_)
     ));
-    assert_eq!(sim.probe(token(0)), Probe::Cannot);
+    assert_eq!(sim.probe(token(0)), Probe::Unknown);
     assert_eq!(sim.signal(token(0), Signal::TERM), Signalled::Sent);
     assert_eq!(members(&mut sim, 0).0, []);
-    assert_eq!(sim.probe(token(0)), Probe::Cannot);
+    assert_eq!(sim.probe(token(0)), Probe::Unknown);
     sim.world_mut().steal(pid);
     assert_eq!(sim.probe(token(0)), Probe::Empty);
     assert_eq!(sim.violations(), []);
@@ -474,8 +474,8 @@ fn a_stolen_child_is_known_to_its_pidfd_or_lost() {
             ..SimOptions::default()
         });
         start(&mut sim, 0, "exit 5");
-        wait_for(&mut sim, Notice::Exit(token(0).with(What::Exit)));
-        match sim.collect(token(0), Keep::No) {
+        wait_for(&mut sim, Notice::Exit(token(0).with(TokenKind::Exit)));
+        match sim.collect(token(0), CollectMode::Reap) {
             Collected::Ended(info) => {
                 assert_eq!(
                     (info.exit, info.usage),
@@ -504,7 +504,10 @@ fn sigchld_merges_ends_and_a_lost_one_is_found_within_a_second() {
         while seen.len() < 500 {
             for notice in wait(&mut sim, Until::Forever) {
                 if let Notice::Exit(of) = notice {
-                    assert!(matches!(sim.collect(of, Keep::No), Collected::Ended(_)));
+                    assert!(matches!(
+                        sim.collect(of, CollectMode::Reap),
+                        Collected::Ended(_)
+                    ));
                     assert!(seen.insert(of.slot()));
                 }
             }
@@ -516,7 +519,7 @@ fn sigchld_merges_ends_and_a_lost_one_is_found_within_a_second() {
 
 #[test]
 fn a_failed_step_is_an_error_at_once_or_an_outcome_and_leaves_nothing() {
-    for step in [Step::Pipe, Step::Register, Step::Clone] {
+    for step in [SpawnStep::Pipe, SpawnStep::Register, SpawnStep::Clone] {
         let mut sim = Sim::new(SimOptions::default());
         sim.inject(Fault::Spawn(step, Errno::from_raw(libc::EMFILE)));
         let error = sim
@@ -533,7 +536,7 @@ fn a_failed_step_is_an_error_at_once_or_an_outcome_and_leaves_nothing() {
         );
     }
     let mut sim = Sim::new(SimOptions::default());
-    sim.inject(Fault::Spawn(Step::Exec, Errno::from_raw(libc::ENOENT)));
+    sim.inject(Fault::Spawn(SpawnStep::Exec, Errno::from_raw(libc::ENOENT)));
     sim.inject(Fault::SlowExec(Ns::from_millis(30)));
     start(&mut sim, 0, "exit 0");
     assert!(matches!(sim.outcome(token(0)), SpawnOutcome::NotYet));
@@ -551,7 +554,7 @@ fn a_failed_step_is_an_error_at_once_or_an_outcome_and_leaves_nothing() {
     let error = sim
         .spawn(&Arc::new(plan("dance")), token(1))
         .expect_err("no such act");
-    assert_eq!(error.step(), Step::Command);
+    assert_eq!(error.step(), SpawnStep::Command);
 }
 
 #[test]
@@ -563,7 +566,7 @@ fn stdin_takes_what_fits_and_tells_of_room_and_of_nobody() {
     let mut feed = plan("sleep 5ms; read 5000; close stdin; sleep 1ms; exit 7");
     feed.stdin = StdinPlan::Feed;
     sim.spawn(&Arc::new(feed), token(0)).expect("spawn");
-    let stdin = token(0).with(What::Stdin);
+    let stdin = token(0).with(TokenKind::Stdin);
     assert_eq!(sim.write(stdin, &[1; 5000]), Wrote::Took(4096));
     assert_eq!(sim.write(stdin, &[1; 904]), Wrote::Full);
     wait_for(&mut sim, Notice::Writable(stdin));
@@ -588,7 +591,7 @@ fn a_leader_whose_main_thread_has_ended_is_alive_and_a_stopped_orphan_group_is_h
     let pid = start(&mut sim, 0, "outlive 50ms");
     sim.advance(Ns::from_millis(10));
     assert_eq!(sim.world().process(pid).map(|p| p.letter()), Some('Z'));
-    assert_eq!(sim.collect(token(0), Keep::No), Collected::NotYet);
+    assert_eq!(sim.collect(token(0), CollectMode::Reap), Collected::NotYet);
     assert_eq!(members(&mut sim, 0).0.len(), 1);
     assert_eq!(exit(&mut sim, 0).code, Some(0));
     start(
@@ -642,9 +645,11 @@ fn story(seed: u64) -> Vec<super::log::Entry> {
         let end = sim.now().after(Ns::from_millis(10));
         for notice in wait(&mut sim, Until::At(end)) {
             match notice {
-                Notice::Exit(of) if sim.collect(of, Keep::No) != Collected::NotYet => open -= 1,
+                Notice::Exit(of) if sim.collect(of, CollectMode::Reap) != Collected::NotYet => {
+                    open -= 1
+                }
                 Notice::Readable(of) => {
-                    let What::Output(stream) = of.what() else {
+                    let TokenKind::Output(stream) = of.kind() else {
                         panic!("{of:?}")
                     };
                     let mut answer = read(&mut sim, of.slot().0, stream);

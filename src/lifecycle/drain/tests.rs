@@ -14,11 +14,13 @@ fn bounds(idle: Bound, limit: Bound) -> Policy {
 }
 
 fn ended_by(rig: &Rig) -> Option<EndedBy> {
-    rig.life.drain_report().and_then(|report| report.ended_by)
+    rig.lifecycle
+        .drain_report()
+        .and_then(|report| report.ended_by)
 }
 
 fn verdict_after_last_read(rig: &mut Rig) -> Option<EndedBy> {
-    assert_eq!(rig.feed(Input::Swept).last(), Some(&Effect::FindHolders));
+    assert_eq!(rig.feed(Input::ReadDone).last(), Some(&Effect::FindHolders));
     ended_by(rig)
 }
 
@@ -26,9 +28,12 @@ fn verdict_after_last_read(rig: &mut Rig) -> Option<EndedBy> {
 fn the_bounds_are_armed_after_the_sweep_and_what_comes_then_is_late_words() {
     let mut rig = Rig::running(blind());
     rig.now = 1000;
-    assert_eq!(told(&rig.feed(Input::Exit(code(0)))), [Happening::Exited]);
-    let effects = rig.feed(Input::Swept);
-    assert_eq!(effects[0], Effect::Mark);
+    assert_eq!(
+        told(&rig.feed(Input::Exit(code(0)))),
+        [Notification::Exited]
+    );
+    let effects = rig.feed(Input::ReadDone);
+    assert_eq!(effects[0], Effect::MarkLastWords);
     assert_eq!(
         (rig.at(Timer::DrainIdle), rig.at(Timer::DrainLimit)),
         (Some(1020), Some(1050))
@@ -41,7 +46,7 @@ fn a_first_reading_that_takes_its_time_moves_neither_bound() {
     rig.now = 1000;
     let _ = rig.feed(Input::Exit(code(0)));
     rig.now = 1010;
-    let _ = rig.feed(Input::Swept);
+    let _ = rig.feed(Input::ReadDone);
     assert_eq!(
         (rig.at(Timer::DrainIdle), rig.at(Timer::DrainLimit)),
         (Some(1020), Some(1050)),
@@ -56,13 +61,13 @@ fn bytes_move_the_idle_bound_when_it_comes_due() {
     assert!(rig.feed(Input::Bytes(Stderr, 1)).is_empty());
     let _ = rig.due(Timer::DrainIdle);
     assert_eq!(
-        (rig.now, rig.at(Timer::DrainIdle), rig.life.state()),
+        (rig.now, rig.at(Timer::DrainIdle), rig.lifecycle.state()),
         (20, Some(35), State::Exited)
     );
-    assert_eq!(rig.due(Timer::DrainIdle), [Effect::Sweep]);
+    assert_eq!(rig.due(Timer::DrainIdle), [Effect::ReadAvailable]);
     assert_eq!(verdict_after_last_read(&mut rig), Some(EndedBy::Idle));
     assert_eq!(
-        rig.life.drain_report().map(|report| report.waited),
+        rig.lifecycle.drain_report().map(|report| report.waited),
         Some(ms(35))
     );
 }
@@ -73,9 +78,9 @@ fn bytes_found_by_the_last_read_re_arm_the_idle_bound() {
     rig.now = 30;
     let _ = rig.due(Timer::DrainIdle);
     let _ = rig.feed(Input::Bytes(Stdout, 5));
-    let _ = rig.feed(Input::Swept);
+    let _ = rig.feed(Input::ReadDone);
     assert_eq!(
-        (rig.life.state(), rig.at(Timer::DrainIdle)),
+        (rig.lifecycle.state(), rig.at(Timer::DrainIdle)),
         (State::Exited, Some(50))
     );
     let _ = rig.due(Timer::DrainLimit);
@@ -88,7 +93,10 @@ fn an_idle_bound_of_zero_is_taken_at_the_first_sweep_and_no_byte_re_arms_it() {
     for limit in [Bound::After(ms(50)), Bound::After(ms(0)), Bound::Never] {
         let mut rig = Rig::running(bounds(Bound::After(ms(0)), limit));
         let _ = rig.feed(Input::Exit(code(0)));
-        assert_eq!(rig.feed(Input::Swept), [Effect::Mark, Effect::Sweep]);
+        assert_eq!(
+            rig.feed(Input::ReadDone),
+            [Effect::MarkLastWords, Effect::ReadAvailable]
+        );
         let _ = rig.feed(Input::Bytes(Stdout, 1));
         assert_eq!(verdict_after_last_read(&mut rig), Some(EndedBy::Idle));
     }
@@ -98,7 +106,10 @@ fn an_idle_bound_of_zero_is_taken_at_the_first_sweep_and_no_byte_re_arms_it() {
 fn a_limit_of_zero_is_taken_at_the_first_sweep() {
     let mut rig = Rig::running(bounds(Bound::After(ms(20)), Bound::After(ms(0))));
     let _ = rig.feed(Input::Exit(code(0)));
-    assert_eq!(rig.feed(Input::Swept), [Effect::Mark, Effect::Sweep]);
+    assert_eq!(
+        rig.feed(Input::ReadDone),
+        [Effect::MarkLastWords, Effect::ReadAvailable]
+    );
     assert_eq!(verdict_after_last_read(&mut rig), Some(EndedBy::Limit));
 }
 
@@ -106,9 +117,9 @@ fn a_limit_of_zero_is_taken_at_the_first_sweep() {
 fn no_bounds_no_timers() {
     let mut rig = Rig::running(bounds(Bound::Never, Bound::Never));
     let _ = rig.feed(Input::Exit(code(0)));
-    assert_eq!(rig.feed(Input::Swept), [Effect::Mark]);
+    assert_eq!(rig.feed(Input::ReadDone), [Effect::MarkLastWords]);
     let _ = rig.end_streams();
-    assert_eq!(rig.life.state(), State::Drained);
+    assert_eq!(rig.lifecycle.state(), State::Drained);
 }
 
 #[test]
@@ -150,7 +161,7 @@ fn a_stop_under_way_holds_the_idle_bound_back_and_its_end_gives_the_verdict() {
     let _ = rig.feed(Input::Stop(StopPolicy::default(), StopReason::Request));
     let _ = rig.due(Timer::DrainIdle);
     assert_eq!(
-        (rig.life.state(), rig.life.drain_report()),
+        (rig.lifecycle.state(), rig.lifecycle.drain_report()),
         (State::Exited, None)
     );
     let _ = rig.feed(Input::Probed(Probe::Empty));
@@ -164,7 +175,7 @@ fn a_paused_stream_stops_the_idle_clock_and_not_the_limit() {
     let _ = rig.feed(Input::Paused(Stdout));
     assert!(rig.due(Timer::DrainIdle).is_empty());
     assert_eq!(
-        (rig.life.state(), rig.at(Timer::DrainIdle)),
+        (rig.lifecycle.state(), rig.at(Timer::DrainIdle)),
         (State::Exited, None)
     );
     rig.now = 40;
@@ -180,10 +191,10 @@ fn an_idle_bound_of_zero_waits_for_a_paused_stream() {
     let mut rig = Rig::running(bounds(Bound::After(ms(0)), Bound::Never));
     let _ = rig.feed(Input::Paused(Stdout));
     let _ = rig.feed(Input::Exit(code(0)));
-    assert_eq!(rig.feed(Input::Swept), [Effect::Mark]);
+    assert_eq!(rig.feed(Input::ReadDone), [Effect::MarkLastWords]);
     rig.now = 7;
     let _ = rig.feed(Input::Resumed(Stdout));
-    assert_eq!(rig.due(Timer::DrainIdle), [Effect::Sweep]);
+    assert_eq!(rig.due(Timer::DrainIdle), [Effect::ReadAvailable]);
 }
 
 #[test]
@@ -212,7 +223,11 @@ fn the_outcome_says_what_was_asked_before_the_exit() {
             let _ = rig.feed(Input::Stop(policy().stop, reason));
         }
         let _ = rig.feed(Input::Exit(info));
-        assert_eq!(rig.life.outcome(), Some(outcome), "{reason:?} {info:?}");
+        assert_eq!(
+            rig.lifecycle.outcome(),
+            Some(outcome),
+            "{reason:?} {info:?}"
+        );
     }
 }
 
@@ -222,13 +237,16 @@ fn a_stop_that_is_over_during_a_sweep_has_one_more_read_after_it() {
     let _ = rig.stop();
     let _ = rig.feed(Input::Exit(code(0)));
     let _ = rig.feed(Input::Probed(Probe::Empty));
-    assert_eq!(rig.feed(Input::Swept), [Effect::Mark, Effect::Sweep]);
+    assert_eq!(
+        rig.feed(Input::ReadDone),
+        [Effect::MarkLastWords, Effect::ReadAvailable]
+    );
     assert_eq!(verdict_after_last_read(&mut rig), Some(EndedBy::Stop));
 
     let mut rig = Rig::exited(policy());
     let _ = rig.feed(Input::Probed(Probe::Empty));
     let _ = rig.due(Timer::DrainIdle);
     let _ = rig.stop();
-    assert_eq!(rig.feed(Input::Swept), [Effect::Sweep]);
+    assert_eq!(rig.feed(Input::ReadDone), [Effect::ReadAvailable]);
     assert_eq!(verdict_after_last_read(&mut rig), Some(EndedBy::Stop));
 }

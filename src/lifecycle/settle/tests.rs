@@ -14,7 +14,7 @@ fn with(background: BackgroundPolicy) -> crate::types::Policy {
 }
 
 fn state(rig: &Rig) -> Option<SettledAs> {
-    rig.life
+    rig.lifecycle
         .settled(Ns::MAX, ContainedBy::Group)
         .map(|settled| settled.state)
 }
@@ -22,10 +22,10 @@ fn state(rig: &Rig) -> Option<SettledAs> {
 /// One whose member has outlived the grace and is waited for.
 fn waiting(policy: crate::types::Policy) -> Rig {
     let mut rig = Rig::with_member(policy);
-    assert_eq!(rig.due(Timer::BackgroundGrace), [Effect::Scan]);
+    assert_eq!(rig.due(Timer::BackgroundGrace), [Effect::ListMembers]);
     let effects = rig.feed(Input::Members(&[member(7), member(8)], true));
-    assert_eq!(told(&effects), [Happening::BackgroundWait]);
-    assert_eq!(rig.life.members(), [member(7), member(8)]);
+    assert_eq!(told(&effects), [Notification::BackgroundWait]);
+    assert_eq!(rig.lifecycle.members(), [member(7), member(8)]);
     rig
 }
 
@@ -40,8 +40,11 @@ fn ordinary_teardown_within_the_grace_is_no_background_work() {
     assert_eq!(rig.at(Timer::BackgroundGrace), Some(10));
     rig.now = 4;
     let effects = group_ends(&mut rig);
-    assert_eq!(told(&effects), [Happening::Settled, Happening::Closed]);
-    let settled = rig.life.settled(Ns::MAX, ContainedBy::Group);
+    assert_eq!(
+        told(&effects),
+        [Notification::Settled, Notification::Closed]
+    );
+    let settled = rig.lifecycle.settled(Ns::MAX, ContainedBy::Group);
     assert_eq!(
         settled.map(|s| (s.state, s.waited, s.processes)),
         Some((SettledAs::None, ms(4), vec![]))
@@ -54,9 +57,12 @@ fn what_outlives_the_grace_is_listed_as_of_then_and_waited_for() {
     assert_eq!(rig.at(Timer::BackgroundWait), Some(110));
     rig.now = 50;
     let effects = group_ends(&mut rig);
-    assert_eq!(told(&effects), [Happening::Settled, Happening::Closed]);
+    assert_eq!(
+        told(&effects),
+        [Notification::Settled, Notification::Closed]
+    );
     let settled = rig
-        .life
+        .lifecycle
         .settled(Ns::MAX, ContainedBy::Group)
         .expect("settled");
     assert_eq!(
@@ -80,10 +86,10 @@ fn a_grace_that_has_passed_or_is_zero_is_not_waited_for() {
     late.now = 10;
     let mut zero = Rig::exited(with(policy().background.grace(ms(0))));
     for rig in [&mut late, &mut zero] {
-        assert_eq!(rig.feed(Input::Probed(Probe::Alive)), [Effect::Scan]);
+        assert_eq!(rig.feed(Input::Probed(Probe::Alive)), [Effect::ListMembers]);
         assert_eq!(
             told(&rig.feed(Input::Members(&[member(1)], true))),
-            [Happening::BackgroundWait]
+            [Notification::BackgroundWait]
         );
     }
 }
@@ -92,16 +98,19 @@ fn a_grace_that_has_passed_or_is_zero_is_not_waited_for() {
 fn what_outlives_the_wait_is_terminated_with_a_grace_of_its_own() {
     let mut rig = waiting(policy());
     let effects = rig.due(Timer::BackgroundWait);
-    assert_eq!(effects[0], Effect::Signal(Signal::TERM));
+    assert_eq!(effects[0], Effect::SignalGroup(Signal::TERM));
     assert_eq!(rig.at(Timer::StopGrace), Some(170));
     let _ = rig.feed(Input::Signalled(Signalled::Sent));
     let _ = group_ends(&mut rig);
     assert_eq!(state(&rig), Some(SettledAs::Terminated));
     assert_eq!(
-        rig.life.stop_report().map(|report| report.reason),
+        rig.lifecycle.stop_report().map(|report| report.reason),
         Some(StopReason::Background)
     );
-    assert_eq!(rig.life.outcome(), Some(crate::types::Outcome::Succeeded));
+    assert_eq!(
+        rig.lifecycle.outcome(),
+        Some(crate::types::Outcome::Succeeded)
+    );
 }
 
 #[test]
@@ -135,7 +144,7 @@ fn what_had_ended_before_the_signal_has_finished() {
     let _ = rig.due(Timer::BackgroundWait);
     assert_eq!(
         rig.feed(Input::Signalled(Signalled::Empty)),
-        [Effect::Probe]
+        [Effect::ProbeGroup]
     );
     let _ = rig.feed(Input::Probed(Probe::Empty));
     assert_eq!(state(&rig), Some(SettledAs::Finished));
@@ -146,10 +155,14 @@ fn a_wait_of_zero_terminates_at_once_and_says_whom() {
     let mut rig = Rig::with_member(with(policy().background.wait(Wait::For(ms(0)))));
     let _ = rig.due(Timer::BackgroundGrace);
     let effects = rig.feed(Input::Members(&[member(7)], true));
-    let term = Effect::Signal(Signal::TERM);
+    let term = Effect::SignalGroup(Signal::TERM);
     assert_eq!(
         effects[..3],
-        [Effect::Watch, Effect::Tell(Happening::BackgroundWait), term]
+        [
+            Effect::WatchMembers,
+            Effect::Notify(Notification::BackgroundWait),
+            term
+        ]
     );
 }
 
@@ -158,7 +171,7 @@ fn a_terminate_grace_of_zero_kills() {
     let mut rig = waiting(with(policy().background.terminate_grace(ms(0))));
     assert_eq!(
         rig.due(Timer::BackgroundWait)[0],
-        Effect::Signal(Signal::KILL)
+        Effect::SignalGroup(Signal::KILL)
     );
 }
 
@@ -180,18 +193,18 @@ fn work_that_is_only_reported_or_kept_lives_on_and_so_does_its_pipe() {
             let _ = rig.due(Timer::BackgroundWait);
         }
         let _ = rig.due(Timer::DrainIdle);
-        let _ = rig.feed(Input::Swept);
+        let _ = rig.feed(Input::ReadDone);
         let effects = rig.feed(Input::Holders(&[], true));
         let expected = [
-            Happening::Drained { warn: true },
-            Happening::Settled,
-            Happening::Closed,
+            Notification::Drained { warn: true },
+            Notification::Settled,
+            Notification::Closed,
         ];
         assert_eq!(told(&effects), expected);
         assert!(effects.contains(&Effect::Release(Release::Linger)));
-        assert!(!effects.contains(&Effect::Close(Stream::Stderr)));
+        assert!(!effects.contains(&Effect::CloseStream(Stream::Stderr)));
         assert_eq!(
-            rig.life.stream_end(Stream::Stderr),
+            rig.lifecycle.stream_end(Stream::Stderr),
             Some(crate::report::StreamEnd::Held)
         );
         assert_eq!(
@@ -210,7 +223,10 @@ fn reported_work_without_a_pipe_of_ours_leaves_nothing_behind() {
     let mut rig = Rig::with_member(with(policy().background.wait(Wait::ReportOnly)));
     let _ = rig.due(Timer::BackgroundGrace);
     let effects = rig.feed(Input::Members(&[member(7)], true));
-    assert_eq!(told(&effects), [Happening::Settled, Happening::Closed]);
+    assert_eq!(
+        told(&effects),
+        [Notification::Settled, Notification::Closed]
+    );
     assert!(effects.contains(&Effect::Release(Release::Close)));
 }
 
@@ -227,7 +243,7 @@ fn a_stop_ends_the_grace_the_listing_and_the_wait() {
         assert_eq!(
             effects
                 .iter()
-                .filter(|e| matches!(e, Effect::Signal(_)))
+                .filter(|e| matches!(e, Effect::SignalGroup(_)))
                 .count(),
             2
         );
@@ -241,7 +257,7 @@ fn a_stop_ends_the_grace_the_listing_and_the_wait() {
         let _ = rig.feed(Input::Signalled(Signalled::Sent));
         if state(&rig).is_none()
             && outcome == SettledAs::Terminated
-            && rig.life.members().len() == 1
+            && rig.lifecycle.members().len() == 1
         {
             let _ = rig.feed(Input::Members(&[], true));
         } else {
@@ -284,7 +300,10 @@ fn what_cannot_be_ended_is_stuck() {
     let _ = rig.feed(Input::Signalled(Signalled::Sent));
     let _ = rig.due(Timer::StuckAfter);
     let effects = rig.feed(Input::Members(&[member(7)], true));
-    assert_eq!(told(&effects), [Happening::Settled, Happening::Closed]);
+    assert_eq!(
+        told(&effects),
+        [Notification::Settled, Notification::Closed]
+    );
     assert_eq!(state(&rig), Some(SettledAs::Stuck));
 }
 
@@ -293,7 +312,7 @@ fn with_nobody_looking_it_is_disabled_and_whether_it_is_complete_is_unknown() {
     let mut rig = Rig::exited(blind());
     assert_eq!(state(&rig), Some(SettledAs::Disabled));
     assert_eq!(SettledAs::Disabled.complete(), None);
-    assert!(told(&rig.end_streams()).contains(&Happening::Settled));
+    assert!(told(&rig.end_streams()).contains(&Notification::Settled));
 }
 
 #[test]
@@ -303,9 +322,9 @@ fn settled_is_told_after_the_verdict_though_it_was_known_before() {
     assert_eq!(
         told(&rig.end_streams()),
         [
-            Happening::Drained { warn: false },
-            Happening::Settled,
-            Happening::Closed
+            Notification::Drained { warn: false },
+            Notification::Settled,
+            Notification::Closed
         ]
     );
 }
@@ -313,8 +332,9 @@ fn settled_is_told_after_the_verdict_though_it_was_known_before() {
 #[test]
 fn who_needed_kill_together_with_the_leader_is_listed_and_the_leader_is_not() {
     for with_member in [false, true] {
-        let mut life = crate::lifecycle::Life::new(policy(), [false, false], false, true).led_by(5);
-        let mut feed = |now, input| life.handle(Ns::from_millis(now), input).to_vec();
+        let mut lifecycle =
+            crate::lifecycle::Lifecycle::new(policy(), [false, false], false, true).led_by(5);
+        let mut feed = |now, input| lifecycle.handle(Ns::from_millis(now), input).to_vec();
         let _ = feed(0, Input::Started);
         let _ = feed(0, Input::Stop(policy().stop, StopReason::Request));
         let _ = feed(0, Input::Signalled(Signalled::Sent));
@@ -324,11 +344,13 @@ fn who_needed_kill_together_with_the_leader_is_listed_and_the_leader_is_not() {
             31,
             Input::Members(if with_member { &all } else { &all[..1] }, true),
         );
-        assert!(effects.contains(&Effect::Signal(Signal::KILL)));
+        assert!(effects.contains(&Effect::SignalGroup(Signal::KILL)));
         let _ = feed(31, Input::Signalled(Signalled::Sent));
         let _ = feed(32, Input::Exit(code(0)));
         let _ = feed(32, Input::Probed(Probe::Empty));
-        let settled = life.settled(Ns::MAX, ContainedBy::Group).expect("settled");
+        let settled = lifecycle
+            .settled(Ns::MAX, ContainedBy::Group)
+            .expect("settled");
         assert_eq!(
             settled.state,
             if with_member {

@@ -2,14 +2,17 @@
 
 use crate::lifecycle::stop::*;
 use crate::lifecycle::test_harness::{Rig, blind, code, member, ms, policy};
-use crate::lifecycle::{Input, Ladder};
+use crate::lifecycle::{Input, StopStage};
 use crate::types::{Policy, Probe};
 
-const FIRST: [Effect; 2] = [Effect::Signal(Signal::TERM), Effect::Signal(Signal::CONT)];
-const KILL: Effect = Effect::Signal(Signal::KILL);
+const FIRST: [Effect; 2] = [
+    Effect::SignalGroup(Signal::TERM),
+    Effect::SignalGroup(Signal::CONT),
+];
+const KILL: Effect = Effect::SignalGroup(Signal::KILL);
 
 fn report(rig: &Rig) -> (StopReason, Signal, bool) {
-    rig.life
+    rig.lifecycle
         .stop_report()
         .map(|report| (report.reason, report.signal, report.escalated))
         .expect("a stop was begun")
@@ -22,28 +25,28 @@ fn a_stop_sends_term_and_cont_and_then_kill_to_the_group() {
         rig.stop(),
         [
             &FIRST[..],
-            &[Effect::Arm(Timer::StopGrace, Ns::from_millis(30))]
+            &[Effect::ArmTimer(Timer::StopGrace, Ns::from_millis(30))]
         ]
         .concat()
     );
     assert_eq!(
-        (rig.life.stopping(), report(&rig)),
+        (rig.lifecycle.stop_stage(), report(&rig)),
         (
-            Ladder::Terminating,
+            StopStage::Terminating,
             (StopReason::Request, Signal::TERM, false)
         )
     );
     assert_eq!(
         rig.due(Timer::StopGrace),
         [
-            Effect::Arm(Timer::StopGrace, Ns::from_millis(130)),
-            Effect::Scan
+            Effect::ArmTimer(Timer::StopGrace, Ns::from_millis(130)),
+            Effect::ListMembers
         ]
     );
     assert_eq!(
-        (rig.life.stopping(), report(&rig)),
+        (rig.lifecycle.stop_stage(), report(&rig)),
         (
-            Ladder::Terminating,
+            StopStage::Terminating,
             (StopReason::Request, Signal::TERM, false)
         )
     );
@@ -51,14 +54,17 @@ fn a_stop_sends_term_and_cont_and_then_kill_to_the_group() {
     assert_eq!(
         effects,
         [
-            Effect::Cancel(Timer::StopGrace),
+            Effect::CancelTimer(Timer::StopGrace),
             KILL,
-            Effect::Arm(Timer::StuckAfter, Ns::from_millis(70))
+            Effect::ArmTimer(Timer::StuckAfter, Ns::from_millis(70))
         ]
     );
     assert_eq!(
-        (rig.life.stopping(), report(&rig)),
-        (Ladder::Killing, (StopReason::Request, Signal::TERM, true))
+        (rig.lifecycle.stop_stage(), report(&rig)),
+        (
+            StopStage::Killing,
+            (StopReason::Request, Signal::TERM, true)
+        )
     );
 }
 
@@ -68,10 +74,10 @@ fn a_stop_of_one_that_is_being_spawned_signals_at_once() {
     assert_eq!(rig.stop()[..2], FIRST);
     let _ = rig.feed(Input::StartFailed);
     let _ = rig.feed(Input::Exit(code(127)));
-    assert!(rig.life.is_closed());
+    assert!(rig.lifecycle.is_closed());
     assert_eq!(
-        (rig.life.stopping(), rig.at(Timer::StopGrace)),
-        (Ladder::Over, None)
+        (rig.lifecycle.stop_stage(), rig.at(Timer::StopGrace)),
+        (StopStage::Over, None)
     );
 }
 
@@ -81,17 +87,17 @@ fn a_stop_is_over_when_the_group_is_empty_and_not_when_the_leader_is_gone() {
     let _ = rig.stop();
     let _ = rig.feed(Input::Exit(code(0)));
     let _ = rig.end_streams();
-    let _ = rig.feed(Input::Swept);
+    let _ = rig.feed(Input::ReadDone);
     let _ = rig.feed(Input::Probed(Probe::Alive));
     let _ = rig.feed(Input::Members(&[member(1)], true));
     assert_eq!(
-        (rig.life.stopping(), rig.at(Timer::StopGrace)),
-        (Ladder::Terminating, Some(30))
+        (rig.lifecycle.stop_stage(), rig.at(Timer::StopGrace)),
+        (StopStage::Terminating, Some(30))
     );
     let _ = rig.feed(Input::MemberGone);
     let effects = rig.feed(Input::Probed(Probe::Empty));
-    assert!(effects.contains(&Effect::Cancel(Timer::StopGrace)));
-    assert!(rig.life.is_closed());
+    assert!(effects.contains(&Effect::CancelTimer(Timer::StopGrace)));
+    assert!(rig.lifecycle.is_closed());
 }
 
 #[test]
@@ -110,7 +116,10 @@ fn a_grace_of_zero_and_a_kill_begin_with_kill_and_one_without_end_has_no_timer()
         let mut rig = Rig::running(policy());
         assert_eq!(
             rig.feed(begin),
-            [KILL, Effect::Arm(Timer::StuckAfter, Ns::from_millis(40))]
+            [
+                KILL,
+                Effect::ArmTimer(Timer::StuckAfter, Ns::from_millis(40))
+            ]
         );
         assert_eq!(report(&rig), (StopReason::Shutdown, Signal::KILL, true));
     }
@@ -118,7 +127,10 @@ fn a_grace_of_zero_and_a_kill_begin_with_kill_and_one_without_end_has_no_timer()
     let own = policy().stop.grace(Bound::Never).signal(Signal::INT);
     assert_eq!(
         rig.feed(Input::Stop(own, StopReason::Request)),
-        [Effect::Signal(Signal::INT), Effect::Signal(Signal::CONT)]
+        [
+            Effect::SignalGroup(Signal::INT),
+            Effect::SignalGroup(Signal::CONT)
+        ]
     );
 }
 
@@ -143,11 +155,11 @@ fn a_later_stop_only_brings_the_end_nearer_and_the_first_reason_stays() {
     let shorter = policy().stop.grace(ms(15));
     assert_eq!(
         rig.feed(Input::Stop(shorter, StopReason::Shutdown)),
-        [Effect::Arm(Timer::StopGrace, Ns::from_millis(25))]
+        [Effect::ArmTimer(Timer::StopGrace, Ns::from_millis(25))]
     );
     assert_eq!(
         rig.feed(Input::Kill(StopReason::Shutdown))[..2],
-        [Effect::Cancel(Timer::StopGrace), KILL]
+        [Effect::CancelTimer(Timer::StopGrace), KILL]
     );
     assert_eq!(rig.feed(Input::Kill(StopReason::Shutdown)), []);
     assert_eq!(report(&rig), (StopReason::Request, Signal::TERM, true));
@@ -162,7 +174,7 @@ fn a_later_stop_ends_a_grace_that_has_no_end() {
     ));
     assert_eq!(
         rig.stop(),
-        [Effect::Arm(Timer::StopGrace, Ns::from_millis(30))]
+        [Effect::ArmTimer(Timer::StopGrace, Ns::from_millis(30))]
     );
 }
 
@@ -181,15 +193,15 @@ fn what_survives_kill_is_listed_anew_and_reported_as_stuck() {
     let mut rig = Rig::with_member(policy());
     let _ = rig.feed(Input::Kill(StopReason::Request));
     let _ = rig.feed(Input::Signalled(Signalled::Sent));
-    assert_eq!(rig.due(Timer::StuckAfter), [Effect::Scan]);
-    assert_eq!(rig.life.stopping(), Ladder::Killing);
+    assert_eq!(rig.due(Timer::StuckAfter), [Effect::ListMembers]);
+    assert_eq!(rig.lifecycle.stop_stage(), StopStage::Killing);
     assert!(rig.feed(Input::Members(&[member(9)], true)).contains(&KILL));
     let stuck = rig
-        .life
+        .lifecycle
         .stop_report()
         .map(|report| (report.stuck, report.denied));
     assert_eq!(stuck, Some((vec![member(9).who], false)));
-    assert!(rig.life.is_closed());
+    assert!(rig.lifecycle.is_closed());
 }
 
 #[test]
@@ -199,10 +211,10 @@ fn one_that_dies_after_all_while_the_stuck_are_listed_is_gone() {
     let _ = rig.due(Timer::StuckAfter);
     let _ = rig.feed(Input::Members(&[], true));
     assert_eq!(
-        rig.life.stop_report().map(|report| report.stuck.len()),
+        rig.lifecycle.stop_report().map(|report| report.stuck.len()),
         Some(0)
     );
-    assert!(rig.life.is_closed());
+    assert!(rig.lifecycle.is_closed());
 }
 
 #[test]
@@ -213,11 +225,11 @@ fn who_refuses_is_named() {
     let _ = rig.grace_over(7);
     assert_eq!(
         rig.feed(Input::Signalled(Signalled::Denied)),
-        [Effect::Cancel(Timer::StuckAfter), Effect::Scan]
+        [Effect::CancelTimer(Timer::StuckAfter), Effect::ListMembers]
     );
     let _ = rig.feed(Input::Members(&[member(8)], false));
     let stuck = rig
-        .life
+        .lifecycle
         .stop_report()
         .map(|report| (report.stuck, report.denied));
     assert_eq!(stuck, Some((vec![member(8).who], true)));
@@ -234,14 +246,14 @@ fn a_signal_without_a_way_is_sent_again_once_it_is_known_who_is_left() {
         assert_eq!(rig.feed(Input::Signalled(Signalled::NoWay)), []);
     }
     let effects = rig.feed(Input::Members(&[member(1)], true));
-    assert_eq!(effects, [&[Effect::Watch][..], &FIRST].concat());
+    assert_eq!(effects, [&[Effect::WatchMembers][..], &FIRST].concat());
     // Those who were forked after it wait for SIGKILL.
     let _ = rig.feed(Input::Signalled(Signalled::Sent));
     let _ = rig.feed(Input::MemberGone);
     let _ = rig.feed(Input::Probed(Probe::Alive));
     assert_eq!(
         rig.feed(Input::Members(&[member(2)], true)),
-        [Effect::Watch]
+        [Effect::WatchMembers]
     );
 }
 
@@ -253,15 +265,15 @@ fn kill_without_a_way_is_sent_again_too_and_then_given_up() {
     assert_eq!(rig.feed(Input::Signalled(Signalled::NoWay)), []);
     assert_eq!(
         rig.feed(Input::Members(&[member(1)], true)),
-        [Effect::Watch, KILL]
+        [Effect::WatchMembers, KILL]
     );
     let _ = rig.feed(Input::Signalled(Signalled::NoWay));
     assert_eq!(
-        (rig.life.stopping(), rig.at(Timer::StuckAfter)),
-        (Ladder::Over, None)
+        (rig.lifecycle.stop_stage(), rig.at(Timer::StuckAfter)),
+        (StopStage::Over, None)
     );
     assert_eq!(
-        rig.life.stop_report().map(|report| report.stuck),
+        rig.lifecycle.stop_report().map(|report| report.stuck),
         Some(vec![member(1).who])
     );
 }
@@ -274,7 +286,7 @@ fn with_nobody_left_a_stop_is_over_at_once_and_signals_nobody() {
     });
     let _ = rig.stop();
     let _ = rig.feed(Input::Probed(Probe::Empty));
-    assert_eq!(rig.life.stopping(), Ladder::Over);
+    assert_eq!(rig.lifecycle.stop_stage(), StopStage::Over);
     let mut rig = Rig::exited(policy());
     let _ = rig.feed(Input::Probed(Probe::Empty));
     let effects = rig.feed(Input::Kill(StopReason::Request));
@@ -294,34 +306,37 @@ fn who_needs_kill_is_counted_before_it_is_sent_but_not_waited_for_long() {
     let _ = rig.due(Timer::StopGrace);
     assert_eq!(
         rig.feed(Input::Kill(StopReason::Request))[..2],
-        [Effect::Cancel(Timer::StopGrace), KILL]
+        [Effect::CancelTimer(Timer::StopGrace), KILL]
     );
     // Whoever dies while it is counted did not need it.
     let mut rig = Rig::with_member(policy());
     let _ = rig.stop();
     let _ = rig.due(Timer::StopGrace);
     let _ = rig.feed(Input::Members(&[], true));
-    assert_eq!((rig.life.stopping(), report(&rig).2), (Ladder::Over, false));
+    assert_eq!(
+        (rig.lifecycle.stop_stage(), report(&rig).2),
+        (StopStage::Over, false)
+    );
 }
 
 #[test]
 fn members_outside_the_group_are_looked_for_and_get_the_signal_when_they_are_found() {
-    let mut life =
-        super::super::Life::new(policy(), [true, true], false, true).looking_outside(true);
-    let mut feed = |now, input| life.handle(Ns::from_millis(now), input).to_vec();
+    let mut lifecycle =
+        super::super::Lifecycle::new(policy(), [true, true], false, true).looking_outside(true);
+    let mut feed = |now, input| lifecycle.handle(Ns::from_millis(now), input).to_vec();
     let _ = feed(0, Input::Started);
     let effects = feed(0, Input::Stop(policy().stop, StopReason::Request));
     assert_eq!(
         (&effects[..2], effects.last()),
-        (&FIRST[..], Some(&Effect::Scan))
+        (&FIRST[..], Some(&Effect::ListMembers))
     );
     let _ = feed(0, Input::Signalled(Signalled::Sent));
     let effects = feed(1, Input::Members(&[member(1), member(2)], true));
     assert_eq!(
         effects,
         [
-            Effect::SignalOutside(Signal::TERM),
-            Effect::SignalOutside(Signal::CONT)
+            Effect::SignalEscapees(Signal::TERM),
+            Effect::SignalEscapees(Signal::CONT)
         ]
     );
 }

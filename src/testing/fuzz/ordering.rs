@@ -125,7 +125,7 @@ pub fn ordering(input: &[u8]) {
         options.exit_source = ExitSource::Sigchld;
     }
     if kind & 12 == 12 {
-        options.members = MemberWatch::ByLooking;
+        options.members = MemberWatch::Polling;
     }
     let millis = |byte: u8| Duration::from_millis(MILLIS[usize::from(byte) % MILLIS.len()]);
     let bounds = [millis(from.byte()), millis(from.byte())];

@@ -10,7 +10,7 @@
 use crate::command::{CgroupOptions, NO_CGROUP2, cgroup_refused as refused};
 use crate::kernel::linux::process::pidfd;
 use crate::kernel::linux::process::pidfd::SignalScope;
-use crate::types::{Errno, Signal, Signalled, SpawnError, Step};
+use crate::types::{Errno, Signal, Signalled, SpawnError, SpawnStep};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, fstatfs, mkdirat, openat, unlinkat};
 use rustix::io::{pread, read, write};
 use std::ffi::{CStr, CString, OsStr};
@@ -45,7 +45,7 @@ impl Cgroup {
     ///
     /// # Errors
     ///
-    /// [`Step::Cgroup`] with the path, the errno, and what has to be changed.
+    /// [`SpawnStep::Cgroup`] with the path, the errno, and what has to be changed.
     pub(crate) fn create(options: &CgroupOptions, name: &str) -> Result<Cgroup, SpawnError> {
         let at = match &options.parent {
             Some(path) => path.clone(),
@@ -55,12 +55,12 @@ impl Cgroup {
         let is_cgroup2 = fstatfs(&parent)
             .is_ok_and(|stat| u64::try_from(stat.f_type).is_ok_and(|kind| kind == CGROUP2));
         if !is_cgroup2 {
-            let error = SpawnError::new(Step::Cgroup, Errno::from_raw(libc::EINVAL)).at(&at);
+            let error = SpawnError::new(SpawnStep::Cgroup, Errno::from_raw(libc::EINVAL)).at(&at);
             return Err(error.because(NO_CGROUP2));
         }
         let path = at.join(name);
         let name = CString::new(name)
-            .map_err(|_| SpawnError::new(Step::Cgroup, Errno::from_raw(libc::EINVAL)))?;
+            .map_err(|_| SpawnError::new(SpawnStep::Cgroup, Errno::from_raw(libc::EINVAL)))?;
         mkdirat(&parent, &name, Mode::from_raw_mode(0o755)).map_err(|e| refused(&at, e.into()))?;
         let opened = open_all(&parent, &name);
         match opened {
@@ -194,13 +194,15 @@ fn open_all(parent: &OwnedFd, name: &CStr) -> Result<[OwnedFd; 3], Errno> {
 
 /// The directory of the cgroup that this process is in.
 fn own_directory() -> Result<PathBuf, SpawnError> {
-    let none =
-        |note: &str| SpawnError::new(Step::Cgroup, Errno::from_raw(libc::ENODEV)).because(note);
+    let none = |note: &str| {
+        SpawnError::new(SpawnStep::Cgroup, Errno::from_raw(libc::ENODEV)).because(note)
+    };
     let own = std::fs::read("/proc/self/cgroup")
-        .map_err(|e| SpawnError::new(Step::Cgroup, Errno::from(&e)).at("/proc/self/cgroup"))?;
+        .map_err(|e| SpawnError::new(SpawnStep::Cgroup, Errno::from(&e)).at("/proc/self/cgroup"))?;
     let mounts = std::fs::read("/proc/self/mountinfo");
-    let mounts = mounts
-        .map_err(|e| SpawnError::new(Step::Cgroup, Errno::from(&e)).at("/proc/self/mountinfo"))?;
+    let mounts = mounts.map_err(|e| {
+        SpawnError::new(SpawnStep::Cgroup, Errno::from(&e)).at("/proc/self/mountinfo")
+    })?;
     let own = own
         .split(|b| *b == b'\n')
         .find_map(|line| line.strip_prefix(b"0::"));
@@ -394,7 +396,7 @@ mod tests {
         let error = refused("/nonexistent");
         assert_eq!(
             (error.step(), error.raw_os_error()),
-            (Step::Cgroup, libc::ENOENT)
+            (SpawnStep::Cgroup, libc::ENOENT)
         );
         let error = refused("/tmp");
         assert!(

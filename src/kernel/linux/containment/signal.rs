@@ -101,12 +101,12 @@ pub(crate) fn probe(row: &Row, capabilities: &Capabilities) -> Probe {
     match (row.containment.as_deref(), group) {
         (None, _) | (_, Probe::Alive) => group,
         // Only a scan finds members by their cookie.
-        (Some(ContainmentState::Cookie(_)), Probe::Empty | Probe::Cannot) => Probe::Cannot,
-        (Some(ContainmentState::Cgroup(cgroup)), Probe::Empty | Probe::Cannot) => {
+        (Some(ContainmentState::Cookie(_)), Probe::Empty | Probe::Unknown) => Probe::Unknown,
+        (Some(ContainmentState::Cgroup(cgroup)), Probe::Empty | Probe::Unknown) => {
             match cgroup.is_populated() {
                 Some(true) => Probe::Alive,
                 Some(false) => group,
-                None => Probe::Cannot,
+                None => Probe::Unknown,
             }
         }
     }

@@ -66,7 +66,7 @@ pub(crate) enum Interest {
 mod tests {
     use super::*;
     use crate::types::limits::WATCHED;
-    use crate::types::{Slot, What};
+    use crate::types::{Slot, TokenKind};
 
     #[test]
     fn keys_go_both_ways_and_never_meet() {
@@ -77,10 +77,10 @@ mod tests {
             Key::Alarm,
             Key::Linger(0),
             Key::Linger(u32::MAX),
-            token(What::Spawn),
-            token(What::Exit),
-            token(What::Wake),
-            token(What::Member(last)),
+            token(TokenKind::Spawn),
+            token(TokenKind::Exit),
+            token(TokenKind::Wake),
+            token(TokenKind::Member(last)),
         ];
         for key in keys {
             assert_eq!(Key::from_bits(key.bits()), Some(key));

@@ -6,26 +6,26 @@ use super::pidfd::{WaitResult, wait_child};
 use crate::kernel::Collected;
 use crate::kernel::linux::poll::Poller;
 use crate::kernel::linux::table::Row;
-use crate::types::{ExitInfo, Keep, ResourceUsage};
+use crate::types::{CollectMode, ExitInfo, ResourceUsage};
 use std::os::fd::AsFd;
 
 /// Asks whether the leader has ended, and keeps the answer in the row: after the first
 /// [`Collected::Ended`] or [`Collected::Lost`] every call gives the same.
-pub(crate) fn collect(row: &mut Row, keep: Keep, poller: &mut Poller) -> Collected {
+pub(crate) fn collect(row: &mut Row, mode: CollectMode, poller: &mut Poller) -> Collected {
     match row.leader {
         LeaderState::Running => {}
         LeaderState::Zombie => {
-            if keep == Keep::No {
+            if mode == CollectMode::Reap {
                 // The answer does not matter: either the zombie was ours, or it has been reaped by
                 // somebody else meanwhile.
-                let _ = wait_child(row.child_ref(), Keep::No);
+                let _ = wait_child(row.child_ref(), CollectMode::Reap);
                 row.leader = LeaderState::Reaped;
             }
             return known_exit(row);
         }
         LeaderState::Reaped => return known_exit(row),
     }
-    match wait_child(row.child_ref(), keep) {
+    match wait_child(row.child_ref(), mode) {
         WaitResult::Running => {
             rearm_watch(row, poller);
             return Collected::NotYet;
@@ -39,9 +39,9 @@ pub(crate) fn collect(row: &mut Row, keep: Keep, poller: &mut Poller) -> Collect
                 exit: info.exit,
                 usage,
             });
-            row.leader = match keep {
-                Keep::No => LeaderState::Reaped,
-                Keep::Zombie => LeaderState::Zombie,
+            row.leader = match mode {
+                CollectMode::Reap => LeaderState::Reaped,
+                CollectMode::KeepZombie => LeaderState::Zombie,
             };
         }
         WaitResult::NotChild => {

@@ -9,7 +9,7 @@ use super::pidfd;
 use super::pidfd::{SignalScope, WaitResult, wait_child};
 use crate::kernel::linux::procfs::Proc;
 use crate::kernel::linux::table::Row;
-use crate::types::{Capabilities, Keep, Probe, Signal, Signalled};
+use crate::types::{Capabilities, CollectMode, Probe, Signal, Signalled};
 use rustix::io::Errno;
 use rustix::process::test_kill_process_group;
 use std::os::fd::AsFd;
@@ -86,7 +86,7 @@ pub(crate) fn probe(row: &Row, capabilities: &Capabilities) -> Probe {
     match row.leader {
         LeaderState::Running => return Probe::Alive,
         // The zombie is a member of the group, so the kernel says yes whoever else is in it.
-        LeaderState::Zombie => return Probe::Cannot,
+        LeaderState::Zombie => return Probe::Unknown,
         LeaderState::Reaped => {}
     }
     if let (true, Some(pidfd)) = (capabilities.group_signal, &row.pidfd) {
@@ -127,7 +127,7 @@ fn is_forbidden(group: u32) -> bool {
 fn is_pid_reserved(row: &Row) -> bool {
     row.leader != LeaderState::Reaped
         && matches!(
-            wait_child(row.child_ref(), Keep::Zombie),
+            wait_child(row.child_ref(), CollectMode::KeepZombie),
             WaitResult::Running | WaitResult::Ended(..)
         )
 }

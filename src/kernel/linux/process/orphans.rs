@@ -8,7 +8,7 @@ use crate::kernel::linux::lingering::Lingering;
 use crate::kernel::linux::poll::Poller;
 use crate::kernel::linux::procfs::Proc;
 use crate::kernel::linux::table::{Row, Table};
-use crate::types::Keep;
+use crate::types::CollectMode;
 
 /// Zombies that one call of [`reap_zombies`] reaps at most. The rest stays for the next call.
 const ZOMBIES_PER_CALL: usize = 4096;
@@ -57,7 +57,7 @@ pub(crate) fn reap_later(row: &Row, lingering: &mut Lingering, proc: &Proc, poll
 
 /// Reaps a zombie child. While it is a zombie nobody else can have its process id.
 fn reap_by_pid(pid: u32) {
-    let _ = wait_child(ChildRef { pid, pidfd: None }, Keep::No);
+    let _ = wait_child(ChildRef { pid, pidfd: None }, CollectMode::Reap);
 }
 
 /// Whether this process is a leader that has not been collected yet.

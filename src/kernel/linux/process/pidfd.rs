@@ -5,7 +5,7 @@
     reason = "system calls that rustix has only without usage, group flag or exit information"
 )]
 
-use crate::types::{Errno, Exit, ExitInfo, Keep, ResourceUsage, Signal, StatusSource};
+use crate::types::{CollectMode, Errno, Exit, ExitInfo, ResourceUsage, Signal, StatusSource};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -32,12 +32,12 @@ pub(crate) enum WaitResult {
     Failed(Errno),
 }
 
-/// Asks whether this child has ended, without sleeping. [`Keep::No`] reaps it; [`Keep::Zombie`]
+/// Asks whether this child has ended, without sleeping. [`CollectMode::Reap`] reaps it; [`CollectMode::KeepZombie`]
 /// leaves the zombie (WNOWAIT).
-pub(crate) fn wait_child(child: ChildRef<'_>, keep: Keep) -> WaitResult {
-    let leave = match keep {
-        Keep::No => 0,
-        Keep::Zombie => libc::WNOWAIT,
+pub(crate) fn wait_child(child: ChildRef<'_>, mode: CollectMode) -> WaitResult {
+    let leave = match mode {
+        CollectMode::Reap => 0,
+        CollectMode::KeepZombie => libc::WNOWAIT,
     };
     let flags = libc::WEXITED | libc::WNOHANG | leave;
     if let Some(pidfd) = child.pidfd {
@@ -330,7 +330,7 @@ mod tests {
     fn a_zombie_stays_until_it_is_reaped() {
         let (mut child, pidfd) = start("read x; exit 7");
         assert_eq!(
-            wait_child(child_ref(&child, &pidfd), Keep::Zombie),
+            wait_child(child_ref(&child, &pidfd), CollectMode::KeepZombie),
             WaitResult::Running
         );
         assert_eq!(
@@ -339,13 +339,17 @@ mod tests {
                     pid: child.id(),
                     pidfd: None
                 },
-                Keep::No
+                CollectMode::Reap
             ),
             WaitResult::Running
         );
         drop(child.stdin.take());
         sleep_until_readable(&pidfd);
-        for keep in [Keep::Zombie, Keep::Zombie, Keep::No] {
+        for keep in [
+            CollectMode::KeepZombie,
+            CollectMode::KeepZombie,
+            CollectMode::Reap,
+        ] {
             let WaitResult::Ended(info, _) = wait_child(child_ref(&child, &pidfd), keep) else {
                 panic!("the child has ended")
             };
@@ -353,7 +357,7 @@ mod tests {
             assert!(info.usage.is_some());
         }
         assert_eq!(
-            wait_child(child_ref(&child, &pidfd), Keep::No),
+            wait_child(child_ref(&child, &pidfd), CollectMode::Reap),
             WaitResult::NotChild
         );
     }
@@ -362,7 +366,9 @@ mod tests {
     fn signals_and_codes_are_told_apart() {
         let (mut child, pidfd) = start("kill -KILL $$");
         sleep_until_readable(&pidfd);
-        let WaitResult::Ended(info, _) = wait_child(child_ref(&child, &pidfd), Keep::Zombie) else {
+        let WaitResult::Ended(info, _) =
+            wait_child(child_ref(&child, &pidfd), CollectMode::KeepZombie)
+        else {
             panic!("the child has ended")
         };
         assert_eq!(
@@ -377,7 +383,7 @@ mod tests {
         let (mut child, pidfd) = start("read x");
         send(pidfd.as_fd(), Some(Signal::STOP), SignalScope::Process).expect("stop");
         assert_eq!(
-            wait_child(child_ref(&child, &pidfd), Keep::No),
+            wait_child(child_ref(&child, &pidfd), CollectMode::Reap),
             WaitResult::Running
         );
         send(pidfd.as_fd(), Some(Signal::KILL), SignalScope::Process).expect("kill");
@@ -394,7 +400,7 @@ mod tests {
         let can_tell = info(pidfd.as_fd(), u64::from(libc::PIDFD_INFO_EXIT)).is_ok();
         assert_eq!(child.wait().expect("wait").code(), Some(9));
         assert_eq!(
-            wait_child(child_ref(&child, &pidfd), Keep::No),
+            wait_child(child_ref(&child, &pidfd), CollectMode::Reap),
             WaitResult::NotChild
         );
         let told = exit_from_info(pidfd.as_fd());

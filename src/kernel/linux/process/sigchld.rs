@@ -3,7 +3,7 @@
 //!
 //! A byte in the pipe only says that some child may have ended. Signals merge, and a host may
 //! replace the handler or ignore SIGCHLD. So each signal begins a round over all children, and one
-//! more round begins every [`limits::CHILD_SWEEP`] without a signal.
+//! more round begins every [`limits::SIGCHLD_POLL`] without a signal.
 
 use crate::types::{Errno, Ns, limits};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -38,7 +38,7 @@ impl Sigchld {
             handler,
             left: 0,
             next: 0,
-            due: now.after(limits::CHILD_SWEEP.into()),
+            due: now.after(limits::SIGCHLD_POLL.into()),
         })
     }
 
@@ -61,7 +61,7 @@ impl Sigchld {
     pub(crate) fn on_time(&mut self, now: Ns, places: usize) -> bool {
         let is_due = now >= self.due;
         if is_due {
-            self.due = now.after(limits::CHILD_SWEEP.into());
+            self.due = now.after(limits::SIGCHLD_POLL.into());
             self.begin_round(places);
         }
         is_due

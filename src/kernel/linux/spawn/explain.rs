@@ -3,7 +3,7 @@
 use super::child::Stage;
 use super::prepare::{Prepared, path};
 use super::stack::Shared;
-use crate::types::{Errno, SpawnError, Step, TooLarge};
+use crate::types::{Errno, SpawnError, SpawnStep, TooLarge};
 use std::ffi::CString;
 use std::sync::atomic::Ordering;
 
@@ -30,28 +30,29 @@ pub(super) fn error(shared: &Shared, plan: &Prepared) -> Option<SpawnError> {
         .find(|s| *s as u32 == stage)
         .unwrap_or(Stage::Exec);
     Some(match stage {
-        Stage::Group => SpawnError::new(Step::Group, errno),
-        Stage::Terminal => SpawnError::new(Step::Terminal, errno),
-        Stage::Close => SpawnError::new(Step::Descriptors, errno)
+        Stage::Group => SpawnError::new(SpawnStep::Group, errno),
+        Stage::Terminal => SpawnError::new(SpawnStep::Terminal, errno),
+        Stage::Close => SpawnError::new(SpawnStep::Descriptors, errno)
             .because("what the child must not have could not be marked"),
-        Stage::Place => {
-            SpawnError::new(Step::Descriptors, errno).because(format!("number {item} in the child"))
-        }
+        Stage::Place => SpawnError::new(SpawnStep::Descriptors, errno)
+            .because(format!("number {item} in the child")),
         Stage::Chdir => chdir(errno, plan),
-        Stage::ResourceLimit => SpawnError::new(Step::Limits, errno).because(limit(plan, item)),
-        Stage::User => SpawnError::new(Step::User, errno).because(user_call(item)),
-        Stage::Death => {
-            SpawnError::new(Step::Group, errno).because("the signal at the parent's death")
+        Stage::ResourceLimit => {
+            SpawnError::new(SpawnStep::Limits, errno).because(limit(plan, item))
         }
-        Stage::Find => SpawnError::new(Step::Find, errno).at(&plan.program),
+        Stage::User => SpawnError::new(SpawnStep::User, errno).because(user_call(item)),
+        Stage::Death => {
+            SpawnError::new(SpawnStep::Group, errno).because("the signal at the parent's death")
+        }
+        Stage::Find => SpawnError::new(SpawnStep::Find, errno).at(&plan.program),
         Stage::Exec => exec(errno, item, shared, plan),
-        Stage::Cgroup => SpawnError::new(Step::Cgroup, errno)
+        Stage::Cgroup => SpawnError::new(SpawnStep::Cgroup, errno)
             .because("the child could not enter it by cgroup.procs"),
     })
 }
 
 fn chdir(errno: Errno, plan: &Prepared) -> SpawnError {
-    let error = SpawnError::new(Step::Chdir, errno);
+    let error = SpawnError::new(SpawnStep::Chdir, errno);
     match &plan.dir {
         Some(dir) => error.at(path(dir)),
         None => error,
@@ -81,7 +82,7 @@ fn exec(errno: Errno, item: u32, shared: &Shared, plan: &Prepared) -> SpawnError
         .candidates
         .get(item as usize)
         .map_or_else(|| plan.program.clone(), |c| path(c));
-    let error = SpawnError::new(Step::Exec, errno).at(file);
+    let error = SpawnError::new(SpawnStep::Exec, errno).at(file);
     let mode = shared.mode.load(Ordering::Relaxed);
     let kind = mode & libc::S_IFMT;
     match errno.raw() {

@@ -46,7 +46,7 @@ pub(crate) use pending::PendingSpawn;
 use super::clock;
 use super::containment::cgroup::Cgroup;
 use crate::command::plan::Plan;
-use crate::types::{Errno, SpawnError, Step, limits};
+use crate::types::{Errno, SpawnError, SpawnStep, limits};
 use child::{ChildArgs, OtherFds};
 use fd_remap::FdRemap;
 use fd_slot::{FdSlot, FdSlots};
@@ -201,7 +201,7 @@ impl Spawner {
             {
                 cgroup.placement_error(e)
             }
-            (Refused::Clone(e), _) => SpawnError::new(Step::Clone, e),
+            (Refused::Clone(e), _) => SpawnError::new(SpawnStep::Clone, e),
         })
     }
 
@@ -212,7 +212,7 @@ impl Spawner {
         host: HostStatus,
         (ends, inside): ([ChildEnd; 3], Inside<'_>),
     ) -> Result<Launched, Refused> {
-        let no_memory = |errno| SpawnError::new(Step::Clone, errno);
+        let no_memory = |errno| SpawnError::new(SpawnStep::Clone, errno);
         let stack = self
             .pool
             .pop()
@@ -223,7 +223,7 @@ impl Spawner {
         let placed = match &mut fd_slot {
             Some((fd_slot, _)) => fd_slot
                 .fill(ends)
-                .map_err(|errno| SpawnError::new(Step::Descriptors, errno))?,
+                .map_err(|errno| SpawnError::new(SpawnStep::Descriptors, errno))?,
             None => ends,
         };
         let remap = FdRemap::new(placed, &prepared.pass);
@@ -456,7 +456,7 @@ fn status_pipe(method: CloneMethod) -> Result<Option<(OwnedFd, OwnedFd)>, SpawnE
         CloneMethod::Vfork | CloneMethod::Fork => {
             match rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC) {
                 Ok(pipe) => Ok(Some(pipe)),
-                Err(e) => Err(SpawnError::new(Step::Pipe, e.into())),
+                Err(e) => Err(SpawnError::new(SpawnStep::Pipe, e.into())),
             }
         }
     }

@@ -7,7 +7,7 @@
 )]
 
 use crate::command::plan::{Plan, UserPlan};
-use crate::types::{Errno, Signal, SpawnError, Step};
+use crate::types::{Errno, Signal, SpawnError, SpawnStep};
 use std::ffi::{CStr, CString, OsStr, OsString, c_char};
 use std::fmt;
 use std::os::fd::{AsRawFd, RawFd};
@@ -199,7 +199,7 @@ impl Prepared {
 }
 
 fn refused(note: impl Into<String>) -> SpawnError {
-    SpawnError::new(Step::Command, Errno::from_raw(libc::EINVAL)).because(note)
+    SpawnError::new(SpawnStep::Command, Errno::from_raw(libc::EINVAL)).because(note)
 }
 
 fn c_string(text: &OsStr, what: impl FnOnce() -> String) -> Result<CString, SpawnError> {
@@ -294,7 +294,7 @@ fn passed(plan: &Plan) -> Result<Vec<(RawFd, RawFd)>, SpawnError> {
     let mut list: Vec<(RawFd, RawFd)> = Vec::with_capacity(plan.pass.len());
     for (fd, to) in &plan.pass {
         let wrong = |note: String| {
-            SpawnError::new(Step::Descriptors, Errno::from_raw(libc::EINVAL)).because(note)
+            SpawnError::new(SpawnStep::Descriptors, Errno::from_raw(libc::EINVAL)).because(note)
         };
         if *to < 3 || *to == RawFd::MAX {
             return Err(wrong(format!(
@@ -374,11 +374,11 @@ mod tests {
             assert_eq!(error.raw_os_error(), libc::EINVAL);
             (error.step(), error.to_string())
         };
-        assert_eq!(note(&Plan::new("".into())).0, Step::Command);
+        assert_eq!(note(&Plan::new("".into())).0, SpawnStep::Command);
         let mut plan = Plan::new("true".into());
         plan.args.push("sec\0ret".into());
         let (step, text) = note(&plan);
-        assert_eq!(step, Step::Command);
+        assert_eq!(step, SpawnStep::Command);
         assert!(
             text.contains("argument 1") && !text.contains("sec"),
             "{text}"
@@ -410,7 +410,7 @@ mod tests {
             plan.pass = pass;
             assert_eq!(
                 Prepared::of(&plan).expect_err("refused").step(),
-                Step::Descriptors
+                SpawnStep::Descriptors
             );
         }
     }

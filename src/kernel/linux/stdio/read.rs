@@ -228,14 +228,14 @@ mod tests {
     use crate::capture::Pool;
     use crate::testing::isolation::alone;
     use crate::types::limits::BLOCK;
-    use crate::types::{Slot, Stream, Token, What};
+    use crate::types::{Slot, Stream, Token, TokenKind};
     use rustix::fs::fcntl_getfl;
     use rustix::io::{FdFlags, fcntl_getfd};
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
     use std::mem::MaybeUninit;
 
     fn op(pool: &mut Pool, room: Option<u32>) -> ReadOp {
-        let stream = Token::new(Slot(0), 1, What::Output(Stream::Stdout));
+        let stream = Token::new(Slot(0), 1, TokenKind::Output(Stream::Stdout));
         ReadOp {
             stream,
             room: room.map(|used| (pool.take(1), used)),

@@ -5,7 +5,7 @@ use crate::command::Transport;
 use crate::command::plan::{OutputPlan, Plan, StdinPlan};
 use crate::kernel::linux::spawn::ChildEnd;
 use crate::kernel::linux::table::Reader;
-use crate::types::{Errno, SpawnError, Step};
+use crate::types::{Errno, SpawnError, SpawnStep};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -134,7 +134,7 @@ fn sockets() -> Result<(Pipe, u32), Errno> {
 }
 
 fn no_pipe(errno: Errno) -> SpawnError {
-    SpawnError::new(Step::Pipe, errno)
+    SpawnError::new(SpawnStep::Pipe, errno)
 }
 
 fn open_dev_null(dev_null: &mut Option<OwnedFd>) -> Result<ChildEnd, SpawnError> {

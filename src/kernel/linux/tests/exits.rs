@@ -15,7 +15,7 @@ fn ends_at_exit(rounds: usize) {
         let options = ways()[round / 2 % 3];
         let mut rig = Rig::new(options);
         let token = rig.start(0, plan(words));
-        let info = rig.exit(token, Keep::No);
+        let info = rig.exit(token, CollectMode::Reap);
         assert!(info.exit.success() && info.exit.source == StatusSource::Waitid);
         let expected: &[u8] = if words.len() > 1 { b"x\n" } else { b"" };
         assert_eq!(
@@ -55,7 +55,7 @@ fn end_of_file_is_there_at_the_exit_notice_in_a_host_with_many_descriptors() {
                 .collect();
             for _ in 0..200 {
                 let token = rig.start(0, sh("echo x; exec 1>&-"));
-                rig.exit(token, Keep::No);
+                rig.exit(token, CollectMode::Reap);
                 assert_eq!(
                     rig.read_out(token, Stream::Stdout),
                     (ReadResult::End, b"x\n".to_vec())
@@ -83,7 +83,7 @@ fn loops_in_several_threads_do_not_disturb_each_other() {
                 for round in 0..150 {
                     let token = rig.start(0, sh(&format!("echo {round}; exit {}", round % 7)));
                     assert_eq!(
-                        rig.exit(token, Keep::No).exit,
+                        rig.exit(token, CollectMode::Reap).exit,
                         Exit::with_code(round % 7, StatusSource::Waitid)
                     );
                     // Not at once: see above. Without delay beyond the other's exec.
@@ -110,19 +110,21 @@ fn the_outcome_is_told_before_the_exit_and_before_any_byte() {
         let mut rig = Rig::new(options);
         for _ in 0..50 {
             let token = rig.start(3, sh("echo a; exec 1>&-"));
-            let all = rig.wait_for(Notice::Exit(token.with(What::Exit)));
+            let all = rig.wait_for(Notice::Exit(token.with(TokenKind::Exit)));
             let at = |n: Notice| all.iter().position(|seen| *seen == n);
             let outcome = at(Notice::Outcome(token)).expect("an outcome");
-            assert!(outcome < at(Notice::Exit(token.with(What::Exit))).expect("an exit"));
+            assert!(outcome < at(Notice::Exit(token.with(TokenKind::Exit))).expect("an exit"));
             assert!(
-                at(Notice::Readable(token.with(What::Output(Stream::Stdout))))
-                    .is_none_or(|byte| outcome < byte)
+                at(Notice::Readable(
+                    token.with(TokenKind::Output(Stream::Stdout))
+                ))
+                .is_none_or(|byte| outcome < byte)
             );
             assert_eq!(
                 all.iter().filter(|n| **n == Notice::Outcome(token)).count(),
                 1
             );
-            rig.linux.collect(token, Keep::No);
+            rig.linux.collect(token, CollectMode::Reap);
             rig.close(token);
         }
     }
@@ -133,13 +135,13 @@ fn code_signal_and_usage_are_told() {
     for options in ways() {
         let mut rig = Rig::new(options);
         let token = rig.start(0, sh("exit 3"));
-        let code = rig.exit(token, Keep::No);
+        let code = rig.exit(token, CollectMode::Reap);
         assert_eq!(code.exit, Exit::with_code(3, StatusSource::Waitid));
         assert!(code.usage.is_some_and(|u| u.user + u.system < LONG));
         rig.close(token);
         let token = rig.start(0, sh("kill -TERM $$"));
         assert_eq!(
-            rig.exit(token, Keep::No).exit,
+            rig.exit(token, CollectMode::Reap).exit,
             Exit::by_signal(Signal::TERM, false, StatusSource::Waitid)
         );
         rig.close(token);
@@ -151,11 +153,15 @@ fn a_kept_zombie_answers_the_same_until_it_is_reaped_and_after() {
     for options in ways() {
         let mut rig = Rig::new(options);
         let token = rig.start(0, sh("exit 5"));
-        let first = rig.exit(token, Keep::Zombie);
-        assert_eq!(rig.linux.probe(token), Probe::Cannot);
+        let first = rig.exit(token, CollectMode::KeepZombie);
+        assert_eq!(rig.linux.probe(token), Probe::Unknown);
         let pid = rig.pid(token);
         assert!(pidfd::group_of(pid).is_some(), "its number is reserved");
-        for keep in [Keep::Zombie, Keep::No, Keep::No] {
+        for keep in [
+            CollectMode::KeepZombie,
+            CollectMode::Reap,
+            CollectMode::Reap,
+        ] {
             assert_eq!(rig.linux.collect(token, keep), Collected::Ended(first));
         }
         assert!(pidfd::group_of(pid).is_none());
@@ -175,7 +181,7 @@ fn nobody_is_woken_by_a_reaped_leader_again() {
             ..sh("exit 0")
         },
     );
-    rig.exit(token, Keep::No);
+    rig.exit(token, CollectMode::Reap);
     assert_eq!(rig.peek(), []);
     assert!(!rig.notices.more);
     rig.close(token);
@@ -192,15 +198,18 @@ fn a_notice_for_a_child_that_lives_is_answered_not_yet_and_the_end_still_comes()
                 ..plan(&["cat"])
             },
         );
-        for keep in [Keep::No, Keep::Zombie] {
+        for keep in [CollectMode::Reap, CollectMode::KeepZombie] {
             assert_eq!(rig.linux.collect(token, keep), Collected::NotYet);
         }
         // Stopped and continued: no exit, whatever notice it makes.
         assert_eq!(rig.linux.signal(token, Signal::STOP), Signalled::Sent);
-        assert_eq!(rig.linux.collect(token, Keep::No), Collected::NotYet);
+        assert_eq!(
+            rig.linux.collect(token, CollectMode::Reap),
+            Collected::NotYet
+        );
         assert_eq!(rig.linux.signal(token, Signal::CONT), Signalled::Sent);
-        rig.linux.close(token.with(What::Stdin));
-        assert!(rig.exit(token, Keep::No).exit.success());
+        rig.linux.close(token.with(TokenKind::Stdin));
+        assert!(rig.exit(token, CollectMode::Reap).exit.success());
         rig.close(token);
     }
 }
@@ -227,8 +236,8 @@ fn a_status_that_somebody_else_has_taken_is_found_or_lost_and_never_waited_for()
                 for _ in 0..60 {
                     let token = rig.start(0, sh("exit 6"));
                     let answer = loop {
-                        rig.wait_for(Notice::Exit(token.with(What::Exit)));
-                        match rig.linux.collect(token, Keep::No) {
+                        rig.wait_for(Notice::Exit(token.with(TokenKind::Exit)));
+                        match rig.linux.collect(token, CollectMode::Reap) {
                             Collected::NotYet => {}
                             answer => break answer,
                         }
@@ -275,8 +284,8 @@ fn a_host_that_ignores_sigchld_gets_its_exits() {
                     libc::signal(libc::SIGCHLD, libc::SIG_IGN)
                 };
                 let token = rig.start(0, sh("exit 4"));
-                rig.wait_for(Notice::Exit(token.with(What::Exit)));
-                match rig.linux.collect(token, Keep::No) {
+                rig.wait_for(Notice::Exit(token.with(TokenKind::Exit)));
+                match rig.linux.collect(token, CollectMode::Reap) {
                     Collected::Ended(info) => {
                         assert_eq!(info.exit, Exit::with_code(4, StatusSource::PidfdInfo))
                     }
@@ -304,7 +313,7 @@ fn five_hundred_exits_at_once_are_all_seen_by_sigchld() {
     };
     let tokens: Vec<Token> = (0..500).map(|slot| rig.start(slot, quiet())).collect();
     for token in &tokens {
-        rig.linux.close(token.with(What::Stdin));
+        rig.linux.close(token.with(TokenKind::Stdin));
     }
     let mut left: Vec<Token> = tokens.clone();
     while !left.is_empty() {
@@ -314,15 +323,15 @@ fn five_hundred_exits_at_once_are_all_seen_by_sigchld() {
                 .iter()
                 .filter(|n| matches!(n, Notice::Exit(_)))
                 .count()
-                <= limits::SWEEP_CHILDREN
+                <= limits::SIGCHLD_BATCH
         );
         for notice in asked {
             if let Notice::Exit(token) = notice {
                 assert!(matches!(
-                    rig.linux.collect(token, Keep::No),
+                    rig.linux.collect(token, CollectMode::Reap),
                     Collected::Ended(_)
                 ));
-                left.retain(|t| t.with(What::Exit) != token);
+                left.retain(|t| t.with(TokenKind::Exit) != token);
             }
         }
     }
@@ -338,7 +347,7 @@ fn children_of_others_are_left_alone() {
             .spawn()
             .expect("sh");
         let token = rig.start(0, plan(&["true"]));
-        rig.exit(token, Keep::No);
+        rig.exit(token, CollectMode::Reap);
         rig.close(token);
         assert_eq!(
             other.wait().expect("still ours to wait for").code(),
@@ -408,7 +417,7 @@ fn a_tracer_keeps_the_exit_back_and_nothing_spins() {
                     rig.end(token);
                     return;
                 }
-                rig.linux.write(token.with(What::Stdin), b"\n");
+                rig.linux.write(token.with(TokenKind::Stdin), b"\n");
                 rig.rest(token, Stream::Stdout);
                 let pid = rig.pid(token);
                 let proc = procfs::Proc::open().expect("/proc");
@@ -425,10 +434,13 @@ fn a_tracer_keeps_the_exit_back_and_nothing_spins() {
                     if rig
                         .notices
                         .as_slice()
-                        .contains(&Notice::Exit(token.with(What::Exit)))
+                        .contains(&Notice::Exit(token.with(TokenKind::Exit)))
                     {
                         notices += 1;
-                        assert_eq!(rig.linux.collect(token, Keep::No), Collected::NotYet);
+                        assert_eq!(
+                            rig.linux.collect(token, CollectMode::Reap),
+                            Collected::NotYet
+                        );
                     }
                 }
                 assert!(
@@ -437,7 +449,7 @@ fn a_tracer_keeps_the_exit_back_and_nothing_spins() {
                 );
                 rustix::io::write(&goes, b"x").expect("write");
                 assert_eq!(
-                    rig.exit(token, Keep::No).exit,
+                    rig.exit(token, CollectMode::Reap).exit,
                     Exit::with_code(3, StatusSource::Waitid)
                 );
                 rig.close(token);

@@ -18,7 +18,7 @@ fn an_empty_group_is_empty_by_one_question() {
         let mut rig = Rig::new(options);
         let token = rig.start(0, plan(&["true"]));
         assert_eq!(rig.linux.probe(token), Probe::Alive, "the leader itself");
-        rig.exit(token, Keep::No);
+        rig.exit(token, CollectMode::Reap);
         assert_eq!(rig.linux.probe(token), Probe::Empty);
         assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::Empty);
         assert_eq!(
@@ -39,7 +39,7 @@ fn survivors_are_reached_after_the_leader_was_reaped() {
             for options in ways() {
                 let mut rig = Rig::new(options);
                 let (token, member) = left_behind(&mut rig, WAIT);
-                rig.exit(token, Keep::No);
+                rig.exit(token, CollectMode::Reap);
                 assert_eq!(rig.linux.probe(token), Probe::Alive);
                 assert!(is_alive(member));
                 assert_eq!(
@@ -66,11 +66,11 @@ fn survivors_are_reached_while_the_leader_is_kept() {
             for options in ways() {
                 let mut rig = Rig::new(options);
                 let (token, member) = left_behind(&mut rig, WAIT);
-                rig.exit(token, Keep::Zombie);
-                assert_eq!(rig.linux.probe(token), Probe::Cannot);
+                rig.exit(token, CollectMode::KeepZombie);
+                assert_eq!(rig.linux.probe(token), Probe::Unknown);
                 assert_eq!(rig.linux.signal(token, Signal::TERM), Signalled::Sent);
                 bury(member);
-                rig.linux.collect(token, Keep::No);
+                rig.linux.collect(token, CollectMode::Reap);
                 assert_eq!(rig.linux.probe(token), Probe::Empty);
                 rig.close(token);
             }
@@ -91,7 +91,7 @@ fn the_whole_group_gets_the_signal_and_the_leader_alone_when_it_is_meant() {
             rig.linux.signal_leader(token, Signal::USR1),
             Signalled::Sent
         );
-        assert_eq!(rig.exit(token, Keep::No).exit.code, Some(9));
+        assert_eq!(rig.exit(token, CollectMode::Reap).exit.code, Some(9));
         assert!(is_alive(member));
         assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::Sent);
         eventually("the member ends", || !is_alive(member));
@@ -107,7 +107,7 @@ fn real_time_signals_go_through_every_way() {
         rig.outcome(token);
         let signal = Signal::from_name("RTMIN+3").expect("a signal");
         assert_eq!(rig.linux.signal(token, signal), Signalled::Sent);
-        assert_eq!(rig.exit(token, Keep::No).exit.signal, Some(signal));
+        assert_eq!(rig.exit(token, CollectMode::Reap).exit.signal, Some(signal));
         rig.close(token);
     }
 }
@@ -120,7 +120,7 @@ fn a_stolen_zombie_pins_no_number() {
             ..LinuxOptions::default()
         });
         let (token, member) = left_behind(&mut rig, WAIT);
-        rig.exit(token, Keep::Zombie);
+        rig.exit(token, CollectMode::KeepZombie);
         let pid = rig.pid(token);
         rustix::process::waitpid(pidfd::pid_of(pid), rustix::process::WaitOptions::empty())
             .expect("stolen");
@@ -130,7 +130,7 @@ fn a_stolen_zombie_pins_no_number() {
         assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::NoWay);
         assert!(is_alive(member));
         rig.linux.inner.capabilities.pidfd_open = true;
-        rig.linux.collect(token, Keep::No);
+        rig.linux.collect(token, CollectMode::Reap);
         assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::Sent);
         eventually("the member ends", || !is_alive(member));
         rig.close(token);
@@ -184,11 +184,11 @@ fn without_pidfds_the_number_is_used_while_the_leader_is_ours() {
             ) = (false, false);
             let (token, member) = left_behind(&mut rig, WAIT);
             rig.row(token).pidfd = None;
-            rig.exit(token, Keep::Zombie);
+            rig.exit(token, CollectMode::KeepZombie);
             assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::Sent);
             bury(member);
             assert!(matches!(
-                rig.linux.collect(token, Keep::No),
+                rig.linux.collect(token, CollectMode::Reap),
                 Collected::Ended(_)
             ));
             assert_eq!(rig.linux.probe(token), Probe::Empty);
@@ -196,7 +196,7 @@ fn without_pidfds_the_number_is_used_while_the_leader_is_ours() {
 
             let (token, member) = left_behind(&mut rig, WAIT);
             rig.row(token).pidfd = None;
-            rig.exit(token, Keep::No);
+            rig.exit(token, CollectMode::Reap);
             assert_eq!(rig.linux.probe(token), Probe::Alive);
             assert_eq!(
                 rig.linux.signal(token, Signal::KILL),
@@ -268,7 +268,7 @@ fn members_that_a_scan_has_found_are_signalled_by_their_own_names() {
                 ..LinuxOptions::default()
             });
             let (token, member) = left_behind(&mut rig, WAIT);
-            rig.exit(token, Keep::No);
+            rig.exit(token, CollectMode::Reap);
             let mut scan = Scan {
                 id: 1,
                 members: vec![token],
@@ -343,7 +343,7 @@ fn a_stranger_with_the_leaders_number_gets_nothing() {
             for options in ways() {
                 let mut rig = Rig::new(options);
                 let token = rig.start(0, plan(&["true"]));
-                rig.exit(token, Keep::No);
+                rig.exit(token, CollectMode::Reap);
                 let pid = rig.pid(token);
                 let Some(child) = stranger(pid) else {
                     assert!(

@@ -22,7 +22,8 @@ use crate::kernel::linux::*;
 use crate::kernel::{Notice, ReadOp, Wake};
 use crate::testing::isolation::alone;
 use crate::types::{
-    BackendChoice, ExitInfo, ExitSource, ExitSourceChoice, GroupSignal, Slot, Stream, What, limits,
+    BackendChoice, ExitInfo, ExitSource, ExitSourceChoice, GroupSignal, Slot, Stream, TokenKind,
+    limits,
 };
 use std::ffi::OsString;
 use std::time::Duration;
@@ -95,7 +96,7 @@ impl Rig {
 
     fn token(&mut self, slot: u32) -> Token {
         self.sequence += 1;
-        Token::new(Slot(slot), self.sequence, What::Spawn)
+        Token::new(Slot(slot), self.sequence, TokenKind::Spawn)
     }
 
     fn start(&mut self, slot: u32, plan: Plan) -> Token {
@@ -154,7 +155,7 @@ impl Rig {
         let mut batch = Batch::new();
         let spare = self.pool.take(limits::BLOCK);
         batch.push(ReadOp {
-            stream: token.with(What::Output(stream)),
+            stream: token.with(TokenKind::Output(stream)),
             room: None,
             spare,
             result: ReadResult::Stale,
@@ -196,7 +197,7 @@ impl Rig {
             match last {
                 ReadResult::End => return all,
                 ReadResult::Empty => {
-                    drop(self.wait_for(Notice::Readable(token.with(What::Output(stream)))))
+                    drop(self.wait_for(Notice::Readable(token.with(TokenKind::Output(stream)))))
                 }
                 other => panic!("{other:?}"),
             }
@@ -217,10 +218,10 @@ impl Rig {
     }
 
     /// Waits for the exit and collects it.
-    fn exit(&mut self, token: Token, keep: Keep) -> ExitInfo {
+    fn exit(&mut self, token: Token, mode: CollectMode) -> ExitInfo {
         loop {
-            self.wait_for(Notice::Exit(token.with(What::Exit)));
-            match self.linux.collect(token, keep) {
+            self.wait_for(Notice::Exit(token.with(TokenKind::Exit)));
+            match self.linux.collect(token, mode) {
                 Collected::Ended(info) => return info,
                 Collected::NotYet => {}
                 Collected::Lost => panic!("nobody else reaps here"),
@@ -236,9 +237,9 @@ impl Rig {
             all.extend(bytes);
             match got {
                 ReadResult::Data { .. } => {}
-                ReadResult::Empty => {
-                    drop(self.wait_for(Notice::Readable(token.with(What::Output(Stream::Stdout)))))
-                }
+                ReadResult::Empty => drop(self.wait_for(Notice::Readable(
+                    token.with(TokenKind::Output(Stream::Stdout)),
+                ))),
                 other => panic!("{other:?} after {all:?}"),
             }
         }
@@ -262,7 +263,7 @@ impl Rig {
     fn end(&mut self, token: Token) {
         self.linux.signal(token, Signal::KILL);
         if self.row(token).leader == LeaderState::Running {
-            self.exit(token, Keep::No);
+            self.exit(token, CollectMode::Reap);
         }
         self.close(token);
     }

@@ -17,7 +17,7 @@ fn bytes_come_in_order_and_none_is_missing() {
             let expected: String = (1..=100_000).map(|n| format!("{n}\n")).collect();
             assert_eq!(all.len(), 588_895);
             assert!(all == expected.as_bytes());
-            rig.exit(token, Keep::No);
+            rig.exit(token, CollectMode::Reap);
             rig.close(token);
         },
     );
@@ -39,7 +39,7 @@ fn a_stream_that_the_child_has_closed_ends_and_wakes_nobody_again() {
             );
             rig.outcome(token);
             for stream in Stream::ALL {
-                let what = token.with(What::Output(stream));
+                let what = token.with(TokenKind::Output(stream));
                 while rig.read(token, stream).0 != ReadResult::End {
                     rig.wait();
                 }
@@ -63,8 +63,8 @@ fn a_stream_that_the_child_has_closed_ends_and_wakes_nobody_again() {
                     .iter()
                     .any(|n| matches!(n, Notice::Readable(_) | Notice::Exit(_)))
             );
-            rig.linux.close(token.with(What::Stdin));
-            rig.exit(token, Keep::No);
+            rig.linux.close(token.with(TokenKind::Stdin));
+            rig.exit(token, CollectMode::Reap);
             rig.close(token);
         },
     );
@@ -88,13 +88,14 @@ fn a_closed_read_end_is_closed_for_the_writer_when_close_returns() {
                 );
                 assert_eq!(rig.line(token), "ready");
                 for _ in 0..2 {
-                    rig.linux.close(token.with(What::Output(Stream::Stdout)));
+                    rig.linux
+                        .close(token.with(TokenKind::Output(Stream::Stdout)));
                 }
                 assert_eq!(
-                    rig.linux.write(token.with(What::Stdin), b"\n"),
+                    rig.linux.write(token.with(TokenKind::Stdin), b"\n"),
                     Wrote::Took(1)
                 );
-                rig.exit(token, Keep::No);
+                rig.exit(token, CollectMode::Reap);
                 let bytes = rig.rest(token, Stream::Stderr);
                 assert!(
                     String::from_utf8_lossy(&bytes).contains("refused"),
@@ -117,7 +118,7 @@ fn merged_streams_keep_their_order() {
                 ..sh("echo a; echo b >&2; echo c; echo d >&2")
             },
         );
-        rig.exit(token, Keep::No);
+        rig.exit(token, CollectMode::Reap);
         assert_eq!(rig.rest(token, Stream::Stdout), b"a\nb\nc\nd\n");
         assert_eq!(rig.read(token, Stream::Stderr).0, ReadResult::Stale);
         rig.close(token);
@@ -139,7 +140,7 @@ fn stdin_is_fed_until_it_is_full_and_again_when_there_is_room() {
                         ..plan(&["wc", "-c"])
                     },
                 );
-                let stdin = token.with(What::Stdin);
+                let stdin = token.with(TokenKind::Stdin);
                 let mut left = 3_000_000;
                 while left > 0 {
                     match rig.linux.write(stdin, &vec![b'x'; left]) {
@@ -151,7 +152,7 @@ fn stdin_is_fed_until_it_is_full_and_again_when_there_is_room() {
                 rig.linux.close(stdin);
                 rig.linux.close(stdin);
                 assert_eq!(rig.line(token), "3000000");
-                rig.exit(token, Keep::No);
+                rig.exit(token, CollectMode::Reap);
                 rig.close(token);
             }
         },
@@ -179,9 +180,9 @@ fn a_stdin_that_nobody_reads_is_told_and_kills_nobody() {
                         ..sh("exit 7")
                     },
                 );
-                assert_eq!(rig.exit(token, Keep::No).exit.code, Some(7));
+                assert_eq!(rig.exit(token, CollectMode::Reap).exit.code, Some(7));
                 assert_eq!(
-                    rig.linux.write(token.with(What::Stdin), &[0; 100_000]),
+                    rig.linux.write(token.with(TokenKind::Stdin), &[0; 100_000]),
                     Wrote::NoReader
                 );
                 rig.close(token);
@@ -213,7 +214,7 @@ fn raw_ends_go_to_the_host_nonblocking() {
             );
             rustix::io::write(&stdin, b"hi").expect("write");
             drop(stdin);
-            rig.exit(token, Keep::No);
+            rig.exit(token, CollectMode::Reap);
             let mut buffer = [0; 4];
             assert_eq!(rustix::io::read(&stdout, &mut buffer), Ok(2));
             assert_eq!(rustix::io::read(&stdout, &mut buffer), Ok(0));
@@ -246,7 +247,7 @@ fn kept_work_goes_on_writing_after_its_generation() {
                 let mut plan = sh(&script);
                 plan.pass = vec![(Arc::new(hold), 3)];
                 let token = rig.start(0, plan);
-                rig.exit(token, Keep::No);
+                rig.exit(token, CollectMode::Reap);
                 assert_eq!(rig.line(token), "left");
                 rig.linux.release(token, Release::Linger);
                 assert_eq!(rig.read(token, Stream::Stdout).0, ReadResult::Stale);
@@ -278,7 +279,7 @@ fn a_stale_token_does_nothing_after_its_slot_was_used_again() {
             for options in ways() {
                 let mut rig = Rig::new(options);
                 let old = rig.start(0, plan(&["true"]));
-                rig.exit(old, Keep::No);
+                rig.exit(old, CollectMode::Reap);
                 rig.close(old);
                 let new = rig.start(
                     0,
@@ -289,29 +290,29 @@ fn a_stale_token_does_nothing_after_its_slot_was_used_again() {
                 );
                 assert!(matches!(rig.outcome(new), SpawnOutcome::Started));
                 for what in [
-                    What::Output(Stream::Stdout),
-                    What::Output(Stream::Stderr),
-                    What::Stdin,
-                    What::Exit,
-                    What::Spawn,
-                    What::Member(0),
+                    TokenKind::Output(Stream::Stdout),
+                    TokenKind::Output(Stream::Stderr),
+                    TokenKind::Stdin,
+                    TokenKind::Exit,
+                    TokenKind::Spawn,
+                    TokenKind::Member(0),
                 ] {
                     rig.linux.close(old.with(what));
                 }
                 assert_eq!(rig.linux.signal(old, Signal::KILL), Signalled::NoWay);
                 assert_eq!(rig.linux.signal_leader(old, Signal::KILL), Signalled::NoWay);
-                assert_eq!(rig.linux.collect(old, Keep::No), Collected::NotYet);
-                assert_eq!(rig.linux.probe(old), Probe::Cannot);
+                assert_eq!(rig.linux.collect(old, CollectMode::Reap), Collected::NotYet);
+                assert_eq!(rig.linux.probe(old), Probe::Unknown);
                 assert!(matches!(rig.linux.outcome(old), SpawnOutcome::NotYet));
                 assert_eq!(
-                    rig.linux.write(old.with(What::Stdin), b"x"),
+                    rig.linux.write(old.with(TokenKind::Stdin), b"x"),
                     Wrote::Failed(Errno::from_raw(libc::EBADF))
                 );
                 let released = rig.linux.release(old, Release::HandOver);
                 assert!(released.pid == 0 && released.pidfd.is_none());
 
                 assert_eq!(
-                    rig.linux.write(new.with(What::Stdin), b"alive\n"),
+                    rig.linux.write(new.with(TokenKind::Stdin), b"alive\n"),
                     Wrote::Took(6)
                 );
                 assert_eq!(rig.line(new), "alive");
@@ -345,7 +346,7 @@ fn a_capacity_that_is_refused_is_told_as_what_was_had() {
                 };
                 let born = rig.linux.spawn(&Arc::new(plan), token).expect("starts");
                 assert_eq!(rig.rest(token, Stream::Stdout), b"out\n");
-                rig.exit(token, Keep::No);
+                rig.exit(token, CollectMode::Reap);
                 rig.close(token);
                 born.capacities
             };

@@ -59,7 +59,7 @@ pub(super) fn refuse(calls: &[libc::c_long], errno: i32) {
 pub(super) fn runs(rig: &mut Rig) -> (Exit, Signalled) {
     let token = rig.start(0, sh("sleep 60 >/dev/null 2>&1 & echo $!; exit 3"));
     let member: u32 = rig.line(token).parse().expect("a pid");
-    let info = rig.exit(token, Keep::No);
+    let info = rig.exit(token, CollectMode::Reap);
     assert_eq!(rig.linux.probe(token), Probe::Alive);
     let answer = rig.linux.signal(token, Signal::KILL);
     if answer != Signalled::Sent {
@@ -169,7 +169,10 @@ fn without_pidfd_send_signal_numbers_that_are_pinned_are_used() {
                 Signalled::Sent
             );
             assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::Sent);
-            assert_eq!(rig.exit(token, Keep::No).exit.signal, Some(Signal::KILL));
+            assert_eq!(
+                rig.exit(token, CollectMode::Reap).exit.signal,
+                Some(Signal::KILL)
+            );
             rig.close(token);
             assert_eq!(runs(&mut rig), (three(), Signalled::NoWay));
         },
@@ -212,10 +215,10 @@ fn a_child_without_a_pidfd_is_asked_by_number() {
         || {
             let mut rig = Rig::new(LinuxOptions::default());
             let token = rig.start(0, sh("exit 3"));
-            rig.wait_for(Notice::Exit(token.with(What::Exit)));
+            rig.wait_for(Notice::Exit(token.with(TokenKind::Exit)));
             rig.row(token).pidfd = None;
             assert!(
-                matches!(rig.linux.collect(token, Keep::No), Collected::Ended(info) if info.exit == three())
+                matches!(rig.linux.collect(token, CollectMode::Reap), Collected::Ended(info) if info.exit == three())
             );
             rig.close(token);
         },

@@ -89,8 +89,8 @@ fn members_are_found_alive_and_without_their_leader() {
             rig.members(token).iter().any(|m| m.who.pid == leader),
             "a leader that lives is one of them"
         );
-        rig.linux.close(token.with(What::Stdin));
-        rig.exit(token, Keep::Zombie);
+        rig.linux.close(token.with(TokenKind::Stdin));
+        rig.exit(token, CollectMode::KeepZombie);
         let mut members = Vec::new();
         eventually(
             "both have executed their program, and the others are gone",
@@ -104,7 +104,7 @@ fn members_are_found_alive_and_without_their_leader() {
             assert!(member.who.pid != leader && member.who.pid != escaped);
             assert!(member.who.age < LONG && member.start > 0);
         }
-        rig.linux.collect(token, Keep::No);
+        rig.linux.collect(token, CollectMode::Reap);
         assert_eq!(rig.members(token).len(), 2);
         assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::Sent);
         eventually("nobody is left", || rig.members(token).is_empty());
@@ -116,9 +116,9 @@ fn members_are_found_alive_and_without_their_leader() {
 fn a_leader_that_ended_and_is_not_collected_is_no_member() {
     let mut rig = Rig::new(LinuxOptions::default());
     let token = rig.start(0, plan(&["true"]));
-    rig.wait_for(Notice::Exit(token.with(What::Exit)));
+    rig.wait_for(Notice::Exit(token.with(TokenKind::Exit)));
     assert_eq!(rig.members(token), []);
-    rig.linux.collect(token, Keep::No);
+    rig.linux.collect(token, CollectMode::Reap);
     rig.close(token);
 }
 
@@ -192,7 +192,7 @@ fn holders_are_those_who_can_write() {
         // read end, opened through /proc. The leader has ended.
         let script = "sleep 61 >/dev/null & setsid sleep 62 & read x <&- ; echo $$";
         let token = rig.start(0, sh(script));
-        rig.exit(token, Keep::No);
+        rig.exit(token, CollectMode::Reap);
         let path = format!(
             "/proc/self/fd/{}",
             rig.row(token).readers[1]
@@ -321,7 +321,10 @@ fn a_process_whose_main_thread_has_ended_is_alive_and_holds() {
         members.first().is_some_and(|m| m.who.state == 'Z')
     });
     assert_eq!(members.len(), 1);
-    assert_eq!(rig.linux.collect(token, Keep::No), Collected::NotYet);
+    assert_eq!(
+        rig.linux.collect(token, CollectMode::Reap),
+        Collected::NotYet
+    );
     // A leader is no holder of its own streams unless it was reaped.
     let pid = rig.pid(token);
     rig.row(token).leader = LeaderState::Reaped;
@@ -338,9 +341,9 @@ fn a_watched_member_is_told_once_when_it_ends() {
         || {
             adopt_orphans();
             let mut rig = Rig::new(LinuxOptions::default());
-            assert_eq!(rig.linux.capabilities().members, MemberWatch::ByPidfd);
+            assert_eq!(rig.linux.capabilities().members, MemberWatch::Pidfd);
             let token = rig.start(0, sh("sleep 61 & sleep 62 & echo ready"));
-            rig.exit(token, Keep::No);
+            rig.exit(token, CollectMode::Reap);
             let mut members = Vec::new();
             eventually("both are asleep", || {
                 members = rig.members(token);
@@ -348,7 +351,8 @@ fn a_watched_member_is_told_once_when_it_ends() {
             });
             for (place, member) in (0..).zip(&members) {
                 assert_eq!(
-                    rig.linux.watch(member, token.with(What::Member(place))),
+                    rig.linux
+                        .watch(member, token.with(TokenKind::Member(place))),
                     Ok(())
                 );
             }
@@ -357,13 +361,13 @@ fn a_watched_member_is_told_once_when_it_ends() {
                 ..members[0].clone()
             };
             assert_eq!(
-                rig.linux.watch(&mistaken, token.with(What::Member(5))),
+                rig.linux.watch(&mistaken, token.with(TokenKind::Member(5))),
                 Err(Errno::from_raw(libc::ESRCH)),
                 "another process"
             );
-            rig.linux.close(token.with(What::Member(1)));
+            rig.linux.close(token.with(TokenKind::Member(1)));
             assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::Sent);
-            rig.wait_for(Notice::MemberGone(token.with(What::Member(0))));
+            rig.wait_for(Notice::MemberGone(token.with(TokenKind::Member(0))));
             members.iter().for_each(|member| bury(member.who.pid));
             assert_eq!(rig.linux.probe(token), Probe::Empty);
             assert!(
@@ -373,12 +377,14 @@ fn a_watched_member_is_told_once_when_it_ends() {
                 "once, and not for the one that is watched no more"
             );
             assert_eq!(
-                rig.linux.watch(&members[0], token.with(What::Member(0))),
+                rig.linux
+                    .watch(&members[0], token.with(TokenKind::Member(0))),
                 Err(Errno::from_raw(libc::ESRCH))
             );
             rig.linux.inner.capabilities.pidfd_open = false;
             assert_eq!(
-                rig.linux.watch(&members[0], token.with(What::Member(0))),
+                rig.linux
+                    .watch(&members[0], token.with(TokenKind::Member(0))),
                 Err(Errno::from_raw(libc::ENOSYS))
             );
             rig.close(token);

@@ -2,7 +2,7 @@
 
 use crate::kernel::WaitError;
 use crate::kernel::linux::tests::*;
-use crate::types::Step;
+use crate::types::SpawnStep;
 use std::time::Instant;
 
 #[test]
@@ -14,7 +14,7 @@ fn a_program_that_is_missing_is_told_and_leaves_nothing() {
             for options in ways() {
                 let mut rig = Rig::new(options);
                 let token = rig.start(0, plan(&["true"]));
-                rig.exit(token, Keep::No);
+                rig.exit(token, CollectMode::Reap);
                 rig.close(token);
                 let before = descriptors();
                 let token = rig.token(0);
@@ -29,9 +29,9 @@ fn a_program_that_is_missing_is_told_and_leaves_nothing() {
                         };
                         assert_eq!(
                             (error.step(), error.raw_os_error()),
-                            (Step::Exec, libc::ENOENT)
+                            (SpawnStep::Exec, libc::ENOENT)
                         );
-                        rig.exit(token, Keep::No);
+                        rig.exit(token, CollectMode::Reap);
                         assert!(
                             !rig.notices.as_slice().contains(&Notice::Outcome(token)),
                             "told already"
@@ -59,7 +59,7 @@ fn running_out_of_descriptors_at_any_step_leaves_nothing() {
                     ..plan(&["true"])
                 };
                 let token = rig.start(0, feed());
-                rig.exit(token, Keep::No);
+                rig.exit(token, CollectMode::Reap);
                 rig.close(token);
                 let before = descriptors();
                 // Everything else is taken; then one more is given back at each try.
@@ -79,14 +79,15 @@ fn running_out_of_descriptors_at_any_step_leaves_nothing() {
                     let token = rig.token(0);
                     match rig.linux.spawn(&Arc::new(feed()), token) {
                         Ok(_) => {
-                            rig.exit(token, Keep::No);
+                            rig.exit(token, CollectMode::Reap);
                             rig.close(token);
                             break;
                         }
                         Err(e) => {
                             assert_eq!(e.raw_os_error(), libc::EMFILE, "{e}");
                             assert!(
-                                e.is_retryable() && matches!(e.step(), Step::Pipe | Step::Clone),
+                                e.is_retryable()
+                                    && matches!(e.step(), SpawnStep::Pipe | SpawnStep::Clone),
                                 "{e}"
                             );
                             assert!(has_no_child());
@@ -173,7 +174,7 @@ fn a_child_is_in_a_group_of_its_own_when_spawn_returns() {
             let pid = rig.pid(token);
             assert_eq!(pidfd::group_of(pid), Some(pid));
             assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::Sent);
-            rig.exit(token, Keep::No);
+            rig.exit(token, CollectMode::Reap);
             rig.close(token);
         }
     }
@@ -260,7 +261,7 @@ fn the_descriptor_is_readable_for_each_kind_of_notice_and_not_afterwards() {
         assert!(readable(&rig, 20_000));
         seen.extend(rig.peek());
     }
-    rig.linux.collect(token, Keep::No);
+    rig.linux.collect(token, CollectMode::Reap);
     assert!(!readable(&rig, 0));
     rig.close(token);
     assert_eq!(rig.linux.as_raw_fd(), own);
@@ -308,7 +309,7 @@ fn more_readinesses_than_one_wait_takes_are_given_by_the_next() {
                     match notice {
                         Notice::Exit(token) => {
                             assert!(matches!(
-                                rig.linux.collect(token, Keep::No),
+                                rig.linux.collect(token, CollectMode::Reap),
                                 Collected::Ended(_)
                             ));
                             exits.insert(token);
@@ -347,8 +348,11 @@ fn a_forked_copy_refuses_and_its_end_changes_nothing() {
                 },
             );
             assert!(matches!(rig.outcome(token), SpawnOutcome::Started));
-            rig.linux.write(token.with(What::Stdin), b"for the host\n");
-            rig.wait_for(Notice::Readable(token.with(What::Output(Stream::Stdout))));
+            rig.linux
+                .write(token.with(TokenKind::Stdin), b"for the host\n");
+            rig.wait_for(Notice::Readable(
+                token.with(TokenKind::Output(Stream::Stdout)),
+            ));
 
             #[expect(unsafe_code, reason = "a host that forks")]
             // SAFETY: this process has one thread of interest; the child ends with _exit.
@@ -374,13 +378,15 @@ fn a_forked_copy_refuses_and_its_end_changes_nothing() {
             // The host's own: nothing was read, closed, signalled, or taken out of the poll set.
             assert_eq!(rig.line(token), "for the host");
             assert_eq!(
-                rig.linux.write(token.with(What::Stdin), b"again\n"),
+                rig.linux.write(token.with(TokenKind::Stdin), b"again\n"),
                 Wrote::Took(6)
             );
-            rig.wait_for(Notice::Readable(token.with(What::Output(Stream::Stdout))));
+            rig.wait_for(Notice::Readable(
+                token.with(TokenKind::Output(Stream::Stdout)),
+            ));
             assert_eq!(rig.line(token), "again");
-            rig.linux.close(token.with(What::Stdin));
-            assert!(rig.exit(token, Keep::No).exit.success());
+            rig.linux.close(token.with(TokenKind::Stdin));
+            assert!(rig.exit(token, CollectMode::Reap).exit.success());
             rig.close(token);
         },
     );
@@ -392,11 +398,11 @@ fn refuses(rig: &mut Rig, token: Token) {
         rig.linux.wait(Until::Peek, &mut rig.notices),
         Err(WaitError::Forked)
     );
-    let other = Token::new(Slot(1), 77, What::Spawn);
+    let other = Token::new(Slot(1), 77, TokenKind::Spawn);
     assert!(rig.linux.spawn(&Arc::new(plan(&["true"])), other).is_err());
     assert_eq!(rig.read(token, Stream::Stdout).0, ReadResult::Stale);
     assert!(matches!(
-        rig.linux.write(token.with(What::Stdin), b"x"),
+        rig.linux.write(token.with(TokenKind::Stdin), b"x"),
         Wrote::Failed(_)
     ));
     assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::NoWay);
@@ -404,8 +410,11 @@ fn refuses(rig: &mut Rig, token: Token) {
         rig.linux.signal_leader(token, Signal::KILL),
         Signalled::NoWay
     );
-    assert_eq!(rig.linux.probe(token), Probe::Cannot);
-    assert_eq!(rig.linux.collect(token, Keep::No), Collected::NotYet);
+    assert_eq!(rig.linux.probe(token), Probe::Unknown);
+    assert_eq!(
+        rig.linux.collect(token, CollectMode::Reap),
+        Collected::NotYet
+    );
     assert!(matches!(
         rig.linux.scan(&mut Scan {
             id: 1,
@@ -418,8 +427,9 @@ fn refuses(rig: &mut Rig, token: Token) {
         }
     ));
     rig.linux.alarm(Some(Ns::ZERO));
-    rig.linux.close(token.with(What::Output(Stream::Stdout)));
-    rig.linux.close(token.with(What::Exit));
+    rig.linux
+        .close(token.with(TokenKind::Output(Stream::Stdout)));
+    rig.linux.close(token.with(TokenKind::Exit));
     let released = rig.linux.release(token, Release::HandOver);
     assert!(released.pid == 0 && released.stdout.is_none());
 }

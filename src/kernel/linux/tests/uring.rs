@@ -144,7 +144,7 @@ fn a_ring_that_can_be_made_and_not_entered_is_epoll() {
                 rig.linux.capabilities().backend_why
             );
             let token = rig.start(0, sh("echo x; exit 3"));
-            assert_eq!(rig.exit(token, Keep::No).exit, three());
+            assert_eq!(rig.exit(token, CollectMode::Reap).exit, three());
             rig.close(token);
             drop(rig);
             assert_eq!(descriptors(), before);
@@ -160,7 +160,7 @@ fn a_ring_that_is_refused_later_ends_the_loop_and_loses_no_byte() {
         || {
             let Some(mut rig) = rig(64) else { return };
             let token = rig.start(0, sh("echo whole"));
-            rig.exit(token, Keep::Zombie);
+            rig.exit(token, CollectMode::KeepZombie);
             refuse(&[libc::SYS_io_uring_enter], libc::EPERM);
             // What is there is read all the same, and once.
             assert_eq!(
@@ -220,7 +220,8 @@ fn a_ring_of_four_answers_loses_none_of_twelve_children() {
             for notice in rig.wait() {
                 match notice {
                     Notice::Exit(of) => {
-                        let Collected::Ended(info) = rig.linux.collect(of, Keep::No) else {
+                        let Collected::Ended(info) = rig.linux.collect(of, CollectMode::Reap)
+                        else {
                             continue;
                         };
                         assert_eq!(info.exit.code, Some(of.slot().0 as i32));
@@ -239,8 +240,9 @@ fn a_ring_of_four_answers_loses_none_of_twelve_children() {
                     out[place].extend(bytes);
                     if got == ReadResult::End {
                         open[place] = false;
-                        rig.linux
-                            .close(tokens[place / 2].with(What::Output(Stream::ALL[place % 2])));
+                        rig.linux.close(
+                            tokens[place / 2].with(TokenKind::Output(Stream::ALL[place % 2])),
+                        );
                     }
                 }
             }
@@ -273,7 +275,7 @@ impl Rig {
     ) -> Vec<(usize, ReadResult, Vec<u8>)> {
         let mut batch = Batch::new();
         for place in places {
-            let stream = tokens[place / 2].with(What::Output(Stream::ALL[place % 2]));
+            let stream = tokens[place / 2].with(TokenKind::Output(Stream::ALL[place % 2]));
             batch.push(ReadOp {
                 stream,
                 room: None,
@@ -446,11 +448,11 @@ fn polls_of_a_thread_that_has_ended_are_armed_again() {
     .join()
     .expect("a child");
     assert_eq!(
-        rig.linux.write(token.with(What::Stdin), b"hello\n"),
+        rig.linux.write(token.with(TokenKind::Stdin), b"hello\n"),
         Wrote::Took(6)
     );
     assert_eq!(rig.line(token), "hello");
-    assert_eq!(rig.exit(token, Keep::No).exit, three());
+    assert_eq!(rig.exit(token, CollectMode::Reap).exit, three());
     rig.linux.waker().wake();
     rig.wait_for(Notice::Woken);
     rig.close(token);
@@ -482,12 +484,13 @@ fn a_loop_that_was_sent_away_from_a_living_thread_hears_and_closes_at_once() {
             let (mut rig, token) = receive.recv().expect("a loop");
             assert_eq!(rig.line(token), "ready");
             // Armed there, and never since: closed for the writer all the same.
-            rig.linux.close(token.with(What::Output(Stream::Stdout)));
+            rig.linux
+                .close(token.with(TokenKind::Output(Stream::Stdout)));
             assert_eq!(
-                rig.linux.write(token.with(What::Stdin), b"\n"),
+                rig.linux.write(token.with(TokenKind::Stdin), b"\n"),
                 Wrote::Took(1)
             );
-            assert_eq!(rig.exit(token, Keep::No).exit.code, Some(0));
+            assert_eq!(rig.exit(token, CollectMode::Reap).exit.code, Some(0));
             assert!(String::from_utf8_lossy(&rig.rest(token, Stream::Stderr)).contains("refused"));
             rig.close(token);
             drop(end);
@@ -512,7 +515,7 @@ fn a_loop_that_is_dropped_leaves_no_pipe_open() {
             };
             ring.add(
                 hold.host_end.as_fd(),
-                Key::Token(token.with(What::Output(Stream::Stdout))),
+                Key::Token(token.with(TokenKind::Output(Stream::Stdout))),
                 Interest::Read,
             )
             .expect("add");

@@ -82,7 +82,7 @@ fn what_a_cgroup_tells_within_ten_milliseconds_is_told_together() {
     let mut sim = Sim::new(SimOptions::default());
     let begin = sim.now();
     start_in(&mut sim, 0, "exit 0", cgroup());
-    let changed = Notice::CgroupChanged(token(0).with(What::Cgroup));
+    let changed = Notice::CgroupChanged(token(0).with(TokenKind::Cgroup));
     assert!(wait_for(&mut sim, changed).contains(&changed));
     assert!(
         sim.now() < begin.after(Ns::from_millis(1)),
@@ -177,7 +177,7 @@ fn a_cgroup_that_cannot_be_had_says_what_the_real_kernel_says() {
         let error = sim.spawn(&Arc::new(plan), token(0)).expect_err(fault);
         assert_eq!(
             (error.step(), error.path()),
-            (Step::Cgroup, Some("/sys/fs/cgroup".as_ref())),
+            (SpawnStep::Cgroup, Some("/sys/fs/cgroup".as_ref())),
             "{fault}"
         );
         assert!(error.to_string().contains(words), "{error}");
@@ -286,8 +286,8 @@ fn a_fault_in_a_script_is_met_by_the_next_such_call_for_its_command() {
         ReadResult::Failed(Errno::from_raw(libc::EIO))
     );
     assert_eq!(read(&mut sim, 1, Stream::Stdout).1, b"lost\n");
-    wait_for(&mut sim, Notice::Exit(token(1).with(What::Exit)));
-    assert_eq!(sim.collect(token(1), Keep::No), Collected::NotYet);
+    wait_for(&mut sim, Notice::Exit(token(1).with(TokenKind::Exit)));
+    assert_eq!(sim.collect(token(1), CollectMode::Reap), Collected::NotYet);
     let met: Vec<String> = sim
         .faults_met()
         .iter()
@@ -313,7 +313,7 @@ fn late_and_merged_notices_are_late_and_come_together() {
     // Descriptors are closed first.
     wait_for(
         &mut sim,
-        Notice::Readable(token(0).with(What::Output(Stream::Stdout))),
+        Notice::Readable(token(0).with(TokenKind::Output(Stream::Stdout))),
     );
     assert!(sim.now() >= Ns::from_millis(1_700), "{:?}", sim.now());
 }

@@ -175,7 +175,7 @@ fn land(spawner: &mut Spawner, flown: Option<(usize, Launched)>, codes: [Option<
     match (known(&mut launched.pending), codes[kind]) {
         (SpawnOutcome::Started, Some(code)) => assert_eq!(reap(launched.pid).code(), Some(code)),
         (SpawnOutcome::Failed(error), None) => {
-            assert_eq!(error.step(), Step::Find);
+            assert_eq!(error.step(), SpawnStep::Find);
             reap(launched.pid);
         }
         (outcome, expected) => panic!("{outcome:?} instead of {expected:?}"),
@@ -265,7 +265,7 @@ fn a_host_with_many_descriptors_lends_low_numbers_and_loses_none() {
                 "round {round}"
             );
             let error = output(&mut spawner, plan("/nowhere", &[])).expect_err("not there");
-            assert_eq!(error.step(), Step::Exec);
+            assert_eq!(error.step(), SpawnStep::Exec);
             let null = null.try_clone().expect("a number");
             let ends = [ChildEnd::Fd(null.as_raw_fd()); 3];
             let plan = Arc::new(shell(":"));

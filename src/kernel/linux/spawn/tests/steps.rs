@@ -17,7 +17,7 @@ fn fails(plan: impl Fn() -> Plan) -> SpawnError {
     first.clone()
 }
 
-fn facts(error: &SpawnError) -> (Step, i32, Option<&Path>) {
+fn facts(error: &SpawnError) -> (SpawnStep, i32, Option<&Path>) {
     (error.step(), error.raw_os_error(), error.path())
 }
 
@@ -27,7 +27,7 @@ fn a_program_that_is_nowhere_in_path_is_not_found() {
     assert_eq!(
         facts(&error),
         (
-            Step::Find,
+            SpawnStep::Find,
             libc::ENOENT,
             Some(Path::new("lastwords-no-such-program"))
         )
@@ -41,7 +41,7 @@ fn a_program_with_a_slash_that_is_not_there_is_not_found() {
     assert_eq!(
         facts(&error),
         (
-            Step::Exec,
+            SpawnStep::Exec,
             libc::ENOENT,
             Some(Path::new("/nowhere/program"))
         )
@@ -51,7 +51,7 @@ fn a_program_with_a_slash_that_is_not_there_is_not_found() {
     assert_eq!(
         facts(&error),
         (
-            Step::Exec,
+            SpawnStep::Exec,
             libc::ENOTDIR,
             Some(Path::new("/dev/null/program"))
         )
@@ -71,7 +71,7 @@ fn a_missing_working_directory_is_named_and_is_not_the_program() {
     assert_eq!(
         facts(&error),
         (
-            Step::Chdir,
+            SpawnStep::Chdir,
             libc::ENOENT,
             Some(Path::new("/nowhere/at all"))
         )
@@ -80,7 +80,11 @@ fn a_missing_working_directory_is_named_and_is_not_the_program() {
     let error = fails(with_dir("/dev/null"));
     assert_eq!(
         facts(&error),
-        (Step::Chdir, libc::ENOTDIR, Some(Path::new("/dev/null")))
+        (
+            SpawnStep::Chdir,
+            libc::ENOTDIR,
+            Some(Path::new("/dev/null"))
+        )
     );
 }
 
@@ -89,7 +93,7 @@ fn a_file_without_execute_permission_is_told_so() {
     let scratch = Scratch::new("mode");
     let file = scratch.file("tool", b"#!/bin/sh\n", 0o644);
     let error = fails(|| plan(&file, &[]));
-    assert_eq!(facts(&error), (Step::Exec, libc::EACCES, Some(&*file)));
+    assert_eq!(facts(&error), (SpawnStep::Exec, libc::EACCES, Some(&*file)));
     assert!(
         error.to_string().contains("no execute permission"),
         "{error}"
@@ -104,7 +108,7 @@ fn a_file_without_execute_permission_is_told_so() {
         plan
     };
     let error = fails(searched);
-    assert_eq!(facts(&error), (Step::Exec, libc::EACCES, Some(&*file)));
+    assert_eq!(facts(&error), (SpawnStep::Exec, libc::EACCES, Some(&*file)));
     // But one that may be executed is, wherever it is.
     let later = Scratch::new("later");
     later.file("tool", b"#!/bin/sh\necho later\n", 0o755);
@@ -133,7 +137,7 @@ fn a_directory_that_may_not_be_searched_is_told_so() {
         plan
     });
     std::fs::set_permissions(&scratch.0, std::fs::Permissions::from_mode(0o700)).expect("ours");
-    assert_eq!(facts(&error), (Step::Exec, libc::EACCES, Some(&*file)));
+    assert_eq!(facts(&error), (SpawnStep::Exec, libc::EACCES, Some(&*file)));
     assert!(error.to_string().contains("may not be searched"), "{error}");
 }
 
@@ -148,7 +152,7 @@ fn a_missing_interpreter_is_named() {
                 .insert("PATH".into(), Some(scratch.0.clone().into()));
             plan
         });
-        assert_eq!(facts(&error), (Step::Exec, libc::ENOENT, Some(&*file)));
+        assert_eq!(facts(&error), (SpawnStep::Exec, libc::ENOENT, Some(&*file)));
         assert!(
             error
                 .to_string()
@@ -178,7 +182,7 @@ fn a_missing_loader_of_a_binary_is_named() {
     let scratch = Scratch::new("loader");
     let file = scratch.file("binary", &binary, 0o755);
     let error = fails(|| plan(&file, &[]));
-    assert_eq!(facts(&error), (Step::Exec, libc::ENOENT, Some(&*file)));
+    assert_eq!(facts(&error), (SpawnStep::Exec, libc::ENOENT, Some(&*file)));
     assert!(error.to_string().contains("/XX-linux"), "{error}");
 }
 
@@ -192,7 +196,10 @@ fn what_is_no_program_is_told_so() {
     ] {
         let file = scratch.file(name, text, 0o755);
         let error = fails(|| plan(&file, &[]));
-        assert_eq!(facts(&error), (Step::Exec, libc::ENOEXEC, Some(&*file)));
+        assert_eq!(
+            facts(&error),
+            (SpawnStep::Exec, libc::ENOEXEC, Some(&*file))
+        );
         assert!(error.to_string().contains(note), "{error}");
     }
 }
@@ -203,7 +210,10 @@ fn a_busy_file_is_told_so_and_may_be_tried_again() {
     let file = scratch.file("tool", b"#!/bin/sh\n", 0o755);
     let writer = File::options().append(true).open(&file).expect("ours");
     let error = fails(|| plan(&file, &[]));
-    assert_eq!(facts(&error), (Step::Exec, libc::ETXTBSY, Some(&*file)));
+    assert_eq!(
+        facts(&error),
+        (SpawnStep::Exec, libc::ETXTBSY, Some(&*file))
+    );
     assert!(
         error.is_retryable() && error.to_string().contains("open for writing"),
         "{error}"
@@ -226,7 +236,7 @@ fn what_is_too_large_is_named_with_its_size_and_without_its_value() {
     let error = fails(with_value(longest));
     assert_eq!(
         (error.step(), error.raw_os_error()),
-        (Step::Exec, libc::E2BIG)
+        (SpawnStep::Exec, libc::E2BIG)
     );
     let sizes = error.largest().expect("told");
     assert_eq!(sizes.largest[0], ("BULKY".to_owned(), longest as u64));
@@ -272,7 +282,7 @@ fn a_limit_that_cannot_be_set_is_named() {
     });
     assert_eq!(
         (error.step(), error.raw_os_error()),
-        (Step::Limits, libc::EINVAL)
+        (SpawnStep::Limits, libc::EINVAL)
     );
     assert!(error.to_string().contains("resource 99"), "{error}");
 }
@@ -286,7 +296,7 @@ fn a_descriptor_beyond_the_limit_is_named_by_its_number() {
     });
     assert_eq!(
         (error.step(), error.raw_os_error()),
-        (Step::Descriptors, libc::EBADF)
+        (SpawnStep::Descriptors, libc::EBADF)
     );
     assert!(error.to_string().contains("number 2147483646"), "{error}");
 }
@@ -302,7 +312,7 @@ fn a_terminal_that_is_none_is_told() {
         });
         assert_eq!(
             (error.step(), error.raw_os_error()),
-            (Step::Terminal, libc::ENOTTY)
+            (SpawnStep::Terminal, libc::ENOTTY)
         );
     });
 }
@@ -318,7 +328,7 @@ fn a_refused_group_and_a_refused_user_are_told() {
         let error = fails(|| shell(":"));
         assert_eq!(
             (error.step(), error.raw_os_error()),
-            (Step::Group, libc::EPERM)
+            (SpawnStep::Group, libc::EPERM)
         );
     });
     in_a_process_of_its_own(|| {
@@ -349,7 +359,10 @@ fn a_refused_group_and_a_refused_user_are_told() {
                 plan.user = user;
                 plan
             });
-            assert_eq!((error.step(), error.raw_os_error()), (Step::User, errno));
+            assert_eq!(
+                (error.step(), error.raw_os_error()),
+                (SpawnStep::User, errno)
+            );
             assert!(error.to_string().contains(call), "{error}");
         }
     });
@@ -370,7 +383,7 @@ fn a_process_that_cannot_be_made_leaves_nothing() {
                 let error = output(&mut spawner, shell(":")).expect_err("refused");
                 assert_eq!(
                     (error.step(), error.raw_os_error()),
-                    (Step::Clone, libc::EAGAIN)
+                    (SpawnStep::Clone, libc::EAGAIN)
                 );
                 assert!(error.is_retryable());
             }
@@ -408,7 +421,7 @@ fn too_few_descriptors_are_an_error_that_leaves_nothing() {
             .expect_err("no pipe");
         assert_eq!(
             (error.step(), error.raw_os_error()),
-            (Step::Pipe, libc::EMFILE)
+            (SpawnStep::Pipe, libc::EMFILE)
         );
         // clone3's pidfd.
         let error = Spawner::new(free())
@@ -420,7 +433,7 @@ fn too_few_descriptors_are_an_error_that_leaves_nothing() {
             .expect_err("no pidfd");
         assert_eq!(
             (error.step(), error.raw_os_error()),
-            (Step::Clone, libc::EMFILE)
+            (SpawnStep::Clone, libc::EMFILE)
         );
         assert_eq!(
             // SAFETY: asks only.
