@@ -8,7 +8,7 @@
 mod support;
 
 use lastwords::__internals::testing::isolation::alone;
-use lastwords::sim::{Sim, SimOptions};
+use lastwords::sim::SimOptions;
 use lastwords::{
     BackendChoice, BackgroundPolicy, Capture, CgroupOptions, Command, Containment, DrainPolicy,
     Event, ExitSource, ExitSourceChoice, Generation, GroupSignal, Kernel, Reactor, StdinEnd,
@@ -643,9 +643,9 @@ fn linux(
 fn simulated(exit_source: ExitSource, group_signal: bool, case: &Case) -> String {
     let mut options = SimOptions::seeded(7);
     (options.exit_source, options.group_signal) = (exit_source, group_signal);
-    let mut reactor = Reactor::with_kernel(Sim::new(options), Default::default());
+    let mut reactor = Reactor::simulated(options);
     let told = play(&mut reactor, case);
-    assert_eq!(reactor.kernel_mut().violations(), []);
+    assert_eq!(reactor.sim().violations(), []);
     told
 }
 

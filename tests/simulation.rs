@@ -61,7 +61,7 @@ impl Watch {
     fn started(&mut self, reactor: &mut Reactor<Sim>, generation: Generation, script: String) {
         let pid = reactor.pid(generation).expect("it has just been started");
         let process = reactor
-            .kernel_mut()
+            .sim()
             .world()
             .process(pid)
             .expect("it has not been reaped");
@@ -312,7 +312,7 @@ fn one_world_with(seed: u64, change: impl Fn(&mut Command)) -> (String, Met) {
     } else {
         Plan::new(&mut rng)
     };
-    let mut reactor = Reactor::with_kernel(Sim::new(options), Default::default());
+    let mut reactor = Reactor::simulated(options);
     let mut watch = Watch {
         seed,
         is_calm,
@@ -332,7 +332,7 @@ fn one_world_with(seed: u64, change: impl Fn(&mut Command)) -> (String, Met) {
     while to_start > 0 || reactor.is_busy() {
         turns += 1;
         assert!(turns < 200_000, "seed {seed}: no end\n{}", watch.story);
-        plan.inject(&mut rng, reactor.kernel_mut());
+        plan.inject(&mut rng, reactor.sim());
         if to_start > 0 && chance(&mut rng, 50) {
             to_start -= 1;
             let (script, mut command) = command(&mut rng, plan.wants());
@@ -366,7 +366,7 @@ fn one_world_with(seed: u64, change: impl Fn(&mut Command)) -> (String, Met) {
                 "seed {seed}: {error}\n{}",
                 watch.story
             );
-            return (watch.story, reactor.kernel_mut().faults_met().clone());
+            return (watch.story, reactor.sim().faults_met().clone());
         }
         take_events(
             &mut reactor,
@@ -377,14 +377,14 @@ fn one_world_with(seed: u64, change: impl Fn(&mut Command)) -> (String, Met) {
     let unfinished: Vec<&Seen> = watch.all.values().filter(|s| s.place != 5).collect();
     assert!(unfinished.is_empty(), "seed {seed}: {unfinished:?}");
     assert_eq!(
-        reactor.kernel_mut().violations(),
+        reactor.sim().violations(),
         [],
         "seed {seed}\n{}",
         watch.story
     );
-    assert_eq!(reactor.kernel_mut().generations(), 0, "seed {seed}");
+    assert_eq!(reactor.sim().generations(), 0, "seed {seed}");
     let empty: Vec<&str> = reactor
-        .kernel_mut()
+        .sim()
         .world()
         .cgroups()
         .filter(|(_, populated)| !populated)
@@ -394,21 +394,21 @@ fn one_world_with(seed: u64, change: impl Fn(&mut Command)) -> (String, Met) {
         empty.is_empty(),
         "seed {seed}: {empty:?} are left and empty"
     );
-    (watch.story, reactor.kernel_mut().faults_met().clone())
+    (watch.story, reactor.sim().faults_met().clone())
 }
 
 fn take_events(reactor: &mut Reactor<Sim>, watch: &mut Watch, mut left: u64) {
     let mut closed = Vec::new();
     while left > 0 {
         left -= 1;
-        let now = reactor.kernel_mut().now();
+        let now = reactor.sim().now();
         let Some(event) = reactor.next_event() else {
             break;
         };
         closed.extend(watch.event(now, &event));
     }
     for (generation, report) in closed {
-        watch.closed(reactor.kernel_mut(), generation, &report);
+        watch.closed(reactor.sim(), generation, &report);
     }
 }
 
@@ -438,10 +438,10 @@ fn interfere(rng: &mut Rng, reactor: &mut Reactor<Sim>, watch: &Watch) {
         }
         4 => {
             let pid = watch.all[&one].pid;
-            reactor.kernel_mut().world_mut().steal(pid);
+            reactor.sim().world_mut().steal(pid);
         }
         // A loaded machine.
-        _ => faults::stall(rng, reactor.kernel_mut()),
+        _ => faults::stall(rng, reactor.sim()),
     }
 }
 

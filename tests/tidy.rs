@@ -311,6 +311,25 @@ fn the_machines_have_no_wildcard_arm() {
 }
 
 #[test]
+fn the_reactor_makes_inputs_in_one_file_and_performs_effects_in_one() {
+    let mut wrong = Vec::new();
+    for source in src().iter().filter(|s| room(&s.path) == "reactor") {
+        for (word, only) in [
+            ("Input::", "src/reactor/inputs.rs"),
+            ("Effect::", "src/reactor/effects.rs"),
+        ] {
+            if source.path != only && source.shipped.contains(word) {
+                wrong.push(format!(
+                    "{} has {word}, which belongs into {only}",
+                    source.path
+                ));
+            }
+        }
+    }
+    none("an input or an effect out of its place", &wrong);
+}
+
+#[test]
 fn files_are_short() {
     let long = src()
         .into_iter()

@@ -12,7 +12,7 @@ pub use stdio::{Capture, Output, Stdin, Transport};
 use crate::text::Projection;
 use crate::types::{BackgroundPolicy, DrainPolicy, LastWordsPolicy, Signal, StopPolicy, Stream};
 use plan::{OutputPlan, Plan, StdinPlan};
-use shared::{Run, Said};
+use shared::{CommandOptions, SharedCommand};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::fd::{OwnedFd, RawFd};
@@ -58,10 +58,10 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct Command {
     plan: Arc<Plan>,
-    said: Said,
+    options: CommandOptions,
     pub(crate) input: Option<Arc<[u8]>>,
     /// Made at the first start; nothing of the command may change while it is there.
-    run: OnceLock<Arc<Run>>,
+    shared: OnceLock<Arc<SharedCommand>>,
 }
 
 impl Command {
@@ -72,9 +72,9 @@ impl Command {
     pub fn new(program: impl AsRef<OsStr>) -> Command {
         Command {
             plan: Arc::new(Plan::new(program.as_ref().to_os_string())),
-            said: Said::default(),
+            options: CommandOptions::default(),
             input: None,
-            run: OnceLock::new(),
+            shared: OnceLock::new(),
         }
     }
 
@@ -86,30 +86,35 @@ impl Command {
     }
 
     fn plan_mut(&mut self) -> &mut Plan {
-        self.run = OnceLock::new();
+        self.shared = OnceLock::new();
         let plan = Arc::make_mut(&mut self.plan);
         plan.prepared = OnceLock::new();
         plan
     }
 
-    pub(crate) fn said_mut(&mut self) -> &mut Said {
-        self.run = OnceLock::new();
-        &mut self.said
+    pub(crate) fn options_mut(&mut self) -> &mut CommandOptions {
+        self.shared = OnceLock::new();
+        &mut self.options
     }
 
     /// What all its runs have in common, in a loop with this projection and this way to signal
     /// groups.
-    pub(crate) fn run(&self, projection: &Projection, group_signal: bool) -> Arc<Run> {
-        let projection = self.said.projection.as_ref().unwrap_or(projection);
-        match self.run.get() {
-            Some(run) if run.is_for(projection, group_signal) => Arc::clone(run),
+    pub(crate) fn shared(&self, projection: &Projection, group_signal: bool) -> Arc<SharedCommand> {
+        let projection = self.options.projection.as_ref().unwrap_or(projection);
+        match self.shared.get() {
+            Some(shared) if shared.is_prepared_for(projection, group_signal) => Arc::clone(shared),
             older => {
-                let run = Arc::new(Run::new(&self.plan, &self.said, projection, group_signal));
+                let shared = Arc::new(SharedCommand::new(
+                    &self.plan,
+                    &self.options,
+                    projection,
+                    group_signal,
+                ));
                 if older.is_none() {
                     // Refused if another thread was faster: ours is as good.
-                    let _ = self.run.set(Arc::clone(&run));
+                    let _ = self.shared.set(Arc::clone(&shared));
                 }
-                run
+                shared
             }
         }
     }
@@ -238,7 +243,7 @@ impl Command {
     fn output(&mut self, stream: Stream, output: Output) -> OutputPlan {
         match output {
             Output::Capture(capture) => {
-                self.said_mut().captures[stream.index()] = capture;
+                self.options_mut().captures[stream.index()] = capture;
                 OutputPlan::Capture {
                     pipe: capture.pipe,
                     transport: capture.transport,
@@ -279,20 +284,20 @@ impl Command {
 
     /// Sets how long the pipes are read after the exit. Default: 2 s without a byte, 5 s in all.
     pub fn drain(&mut self, policy: DrainPolicy) -> &mut Command {
-        self.said_mut().policy.drain = policy;
+        self.options_mut().policy.drain = policy;
         self
     }
 
     /// Sets how the command is stopped where a call gives no policy of its own. Default: SIGTERM to the
     /// group, SIGKILL 2 s later.
     pub fn stop(&mut self, policy: StopPolicy) -> &mut Command {
-        self.said_mut().policy.stop = policy;
+        self.options_mut().policy.stop = policy;
         self
     }
 
     /// Sets what becomes of processes that outlive the leader. Default: [`BackgroundPolicy::default`].
     pub fn background(&mut self, policy: BackgroundPolicy) -> &mut Command {
-        self.said_mut().policy.background = policy;
+        self.options_mut().policy.background = policy;
         self
     }
 
@@ -305,21 +310,21 @@ impl Command {
 
     /// Sets how many of the last lines of stderr the report keeps. Default: 50 lines.
     pub fn last_words(&mut self, policy: LastWordsPolicy) -> &mut Command {
-        self.said_mut().last_words = policy;
+        self.options_mut().last_words = policy;
         self
     }
 
     /// Sets how safe text is made of the child's stderr and of the reported command line. Default: the
     /// loop's ([`Builder::projection`](crate::Builder::projection)).
     pub fn projection(&mut self, projection: Projection) -> &mut Command {
-        self.said_mut().projection = Some(projection);
+        self.options_mut().projection = Some(projection);
         self
     }
 
     /// Stops the command this long after the spawn, background work included; the outcome is then
     /// [`Outcome::TimedOut`](crate::Outcome::TimedOut). Zero stops it at once. Default: no limit.
     pub fn run_limit(&mut self, limit: impl Into<Option<Duration>>) -> &mut Command {
-        self.said_mut().policy.run_limit = limit.into();
+        self.options_mut().policy.run_limit = limit.into();
         self
     }
 
@@ -358,7 +363,7 @@ impl Command {
     /// pops events from).
     pub(crate) fn undelivered(&self) -> Command {
         let mut command = self.clone();
-        for capture in &mut command.said_mut().captures {
+        for capture in &mut command.options_mut().captures {
             capture.deliver = false;
         }
         command
@@ -367,7 +372,7 @@ impl Command {
 
 impl fmt::Debug for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let projection = self.said.projection.clone().unwrap_or_default();
+        let projection = self.options.projection.clone().unwrap_or_default();
         let shown = |text: &OsStr| projection.text(&text.to_string_lossy());
         f.debug_struct("Command")
             .field("program", &shown(&self.plan.program))
@@ -385,7 +390,7 @@ impl fmt::Debug for Command {
                 "dir",
                 &self.plan.dir.as_deref().map(|dir| shown(dir.as_os_str())),
             )
-            .field("policy", &self.said.policy)
+            .field("policy", &self.options.policy)
             .finish_non_exhaustive()
     }
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 /// What a command says besides its plan.
 #[derive(Clone, Default)]
-pub(crate) struct Said {
+pub(crate) struct CommandOptions {
     pub(crate) policy: Policy,
     pub(crate) captures: [Capture; 2],
     pub(crate) last_words: LastWordsPolicy,
@@ -21,7 +21,7 @@ pub(crate) struct Said {
 }
 
 /// What all runs of a command in one loop share.
-pub(crate) struct Run {
+pub(crate) struct SharedCommand {
     pub(crate) plan: Arc<Plan>,
     pub(crate) config: Arc<SharedConfig>,
     pub(crate) captures: [Capture; 2],
@@ -32,26 +32,26 @@ pub(crate) struct Run {
     shown: OnceLock<Vec<String>>,
 }
 
-impl Run {
+impl SharedCommand {
     pub(crate) fn new(
         plan: &Arc<Plan>,
-        said: &Said,
+        options: &CommandOptions,
         projection: &Projection,
         group_signal: bool,
-    ) -> Run {
-        Run {
+    ) -> SharedCommand {
+        SharedCommand {
             plan: Arc::clone(plan),
-            config: Arc::new(SharedConfig::new(said.policy, group_signal)),
-            captures: said.captures,
-            last_words: said.last_words,
+            config: Arc::new(SharedConfig::new(options.policy, group_signal)),
+            captures: options.captures,
+            last_words: options.last_words,
             projection: projection.clone(),
-            line_function: said.line_function.clone(),
+            line_function: options.line_function.clone(),
             shown: OnceLock::new(),
         }
     }
 
     /// It was made for these.
-    pub(crate) fn is_for(&self, projection: &Projection, group_signal: bool) -> bool {
+    pub(crate) fn is_prepared_for(&self, projection: &Projection, group_signal: bool) -> bool {
         self.projection.is_same(projection) && self.config.group_signal() == group_signal
     }
 
@@ -65,7 +65,7 @@ impl Run {
     }
 
     /// The stream in which the last words are: stderr, or stdout when both are one pipe.
-    pub(crate) fn words_from(&self) -> Stream {
+    pub(crate) fn last_words_stream(&self) -> Stream {
         match &self.plan.stderr {
             OutputPlan::ToStdout => Stream::Stdout,
             OutputPlan::Capture { .. }
@@ -83,9 +83,9 @@ impl Run {
     }
 }
 
-impl fmt::Debug for Run {
+impl fmt::Debug for SharedCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Run")
+        f.debug_struct("SharedCommand")
             .field("plan", &self.plan)
             .field("config", &self.config)
             .finish_non_exhaustive()

@@ -6,10 +6,11 @@ use crate::types::{Exit, Slot, SpawnError, Stream, Survivor, Token, TokenKind};
 use std::fmt;
 use std::time::Instant;
 
-/// One run of one command: the key by which a host speaks of it. Never used again, and worth
-/// nothing to another loop.
+/// One run of one command: the key by which a host speaks of it. It is never used again, and names
+/// nothing in another loop.
 ///
-/// Displayed as its number within the loop, from 1.
+/// It is displayed as its number within the loop, counted from 1. Generations are ordered by their
+/// start.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Generation {
     pub(super) sequence: u32,
@@ -22,7 +23,7 @@ impl Generation {
         Token::new(Slot(self.slot), self.sequence, TokenKind::Spawn)
     }
 
-    /// Its number within the loop, from 1.
+    /// Its number within the loop, counted from 1.
     pub fn number(self) -> u64 {
         u64::from(self.sequence)
     }
@@ -40,97 +41,141 @@ impl fmt::Display for Generation {
     }
 }
 
-/// Something that has happened. Per generation the order is `Started`, `Exited`, `Drained`,
-/// `BackgroundWait` (only if background work is waited for), `Settled`, `Closed`; or `SpawnFailed`,
-/// `Closed`. `Output` comes anywhere before `Closed`, marked late after the verdict.
+/// Something that has happened to a generation.
+///
+/// The order is `Started`, `Exited`, `Drained`, `BackgroundWait` (only if background work is waited
+/// for), `Settled`, `Closed`. If the program could not be executed it is `SpawnFailed`, `Closed`.
+/// `Output` comes anywhere before `Closed`, and is marked late after the verdict. A child that is
+/// killed before it executes its program has no `Started`.
 ///
 /// A leader that cannot be ended (it survives SIGKILL, or refuses to be signalled) has no `Exited`
 /// and no `Drained`: `Started` is followed by `Settled`, as `Stuck`, and by `Closed`, whose report
-/// is [`Verdict::Unfinished`](crate::Verdict::Unfinished). **`Closed` is the one event that every
-/// generation has**, once and as its last: a host that counts, frees or restarts does so there.
+/// is [`Verdict::Unfinished`](crate::Verdict::Unfinished).
 ///
-/// It lends what it shows, and has no destructor: the loop may be used again as soon as the last
-/// borrowed field was looked at. None of the events needs an answer.
+/// Which one is "the end" depends on the question:
+///
+/// | event | what has ended | for a host that wants |
+/// | --- | --- | --- |
+/// | `Exited` | the leader | the exit status at once; output may still come |
+/// | `Drained` | the leader's output | a result: status, complete output and last words. It does not wait for background work |
+/// | `Settled` | background work, as far as its policy goes | to know whether the run has left something behind |
+/// | `Closed` | everything: descriptors, timers, the table entry | to count, free or restart. **Every generation has it, once and as its last** |
+///
+/// An event borrows from the loop and has no destructor: the loop can be used again as soon as the
+/// last borrowed field was looked at. No event needs an answer.
+///
+/// ```
+/// use lastwords::{Capture, Command, Event, Reactor};
+///
+/// let mut command = Command::shell("echo hello; echo oops >&2; exit 3");
+/// command.stdout(Capture::default().deliver(true));
+/// let mut reactor = Reactor::new()?;
+/// reactor.start(&command)?;
+/// let mut story = Vec::new();
+/// while let Some(event) = reactor.wait_event(None)? {
+///     match event {
+///         Event::Started { .. } => story.push("started".to_string()),
+///         Event::SpawnFailed { error, .. } => story.push(format!("failed to {error}")),
+///         Event::Output { bytes, .. } => story.push(String::from_utf8_lossy(bytes).into_owned()),
+///         Event::Exited { exit, .. } => story.push(format!("exit code {:?}", exit.code)),
+///         Event::Drained { last_words, .. } => story.extend(last_words.last().cloned()),
+///         Event::Closed { .. } => story.push("closed".to_string()),
+///         // BackgroundWait and Settled here; events may be added.
+///         _ => {}
+///     }
+/// }
+/// story.sort();
+/// assert_eq!(story, ["closed", "exit code Some(3)", "hello\n", "oops", "started"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'r> {
-    /// exec has succeeded.
+    /// The child has executed its program (execve(2) has succeeded).
     #[non_exhaustive]
     Started {
-        /// Whose.
+        /// The generation that has started.
         generation: Generation,
-        /// The leader's process id, and the group's.
+        /// The leader's process id, and its process group's.
         pid: u32,
     },
-    /// It could not be started after all ([`Reactor::start`](crate::Reactor::start) only).
+    /// The program could not be executed. Only `Closed` follows. After
+    /// [`Reactor::spawn`](crate::Reactor::spawn) this does not come: it returns the error.
     #[non_exhaustive]
     SpawnFailed {
-        /// Whose.
+        /// The generation that has failed.
         generation: Generation,
-        /// Step, path and errno.
+        /// The step that failed, with its path and errno.
         error: SpawnError,
     },
-    /// Bytes of a captured stream, if delivery was asked for.
+    /// Bytes of a captured stream, if [`Capture::deliver`](crate::Capture::deliver) is on.
     #[non_exhaustive]
     Output {
-        /// Whose.
+        /// The generation that has written.
         generation: Generation,
-        /// Which stream.
+        /// The stream that they were written to.
         stream: Stream,
-        /// The bytes, as they are. Never empty.
+        /// The bytes as they are: neither redacted nor cut at lines. Never empty, at most 64 KiB.
         bytes: &'r [u8],
-        /// The place of the first of them in the stream.
+        /// Offset in bytes of the first of them in the stream.
         offset: u64,
-        /// Bytes lost just before them (lossy delivery only).
+        /// How many bytes right before them were lost
+        /// ([`Capture::lossy`](crate::Capture::lossy) only).
         lost: u64,
-        /// When they were read; for bytes of several reads, the last.
+        /// When they were read; for bytes of several reads, the last one.
         at: Instant,
         /// They came after the verdict.
         late: bool,
     },
-    /// The leader has ended.
+    /// The leader has ended, and its status is known. Its output may still be coming, and work
+    /// that it has left behind may go on.
     #[non_exhaustive]
     Exited {
-        /// Whose.
+        /// The generation whose leader has ended.
         generation: Generation,
-        /// How.
+        /// The exit code or signal.
         exit: Exit,
     },
-    /// The verdict, of either kind.
+    /// The verdict: the captured streams have ended, or a bound of the
+    /// [`DrainPolicy`](crate::DrainPolicy) has passed with a pipe still open (`drain` says which,
+    /// and who holds it). No part of the leader's output is missing. Bytes that come later are
+    /// delivered as late.
     #[non_exhaustive]
     Drained {
-        /// Whose.
+        /// The generation that the verdict is about.
         generation: Generation,
-        /// How the leader ended.
+        /// The exit code or signal, as in `Exited`.
         exit: Exit,
-        /// What ended the drain, how long it took, and who still holds a pipe.
+        /// What has ended the drain, how long it took, and who still holds a pipe.
         drain: &'r DrainReport,
-        /// The last lines of stderr, made when they are looked at.
+        /// The last lines of stderr. They are rendered when they are looked at.
         last_words: LastWords<'r>,
     },
-    /// Background work is waited for from now on. At most once.
+    /// Background work has outlived the leader and the grace of the
+    /// [`BackgroundPolicy`](crate::BackgroundPolicy), and is waited for from now on. At most once.
     #[non_exhaustive]
     BackgroundWait {
-        /// Whose.
+        /// The generation whose work is waited for.
         generation: Generation,
-        /// Who is waited for.
+        /// The processes that are waited for, at least one.
         survivors: &'r [Survivor],
     },
-    /// What became of background work is known.
+    /// What becomes of background work is decided: there was none, it has ended, it was terminated,
+    /// or it is left running.
     #[non_exhaustive]
     Settled {
-        /// Whose.
+        /// The generation that has settled.
         generation: Generation,
-        /// What became of it.
+        /// What has become of background work, and who is left.
         settled: &'r Settled,
     },
-    /// Nothing of the generation is left. What was kept of its streams can be taken until the next
-    /// event is asked for.
+    /// Nothing of the generation is left, and its report is final. What was kept of its streams can
+    /// be taken ([`Reactor::take`](crate::Reactor::take)) until the next event is asked for.
     #[non_exhaustive]
     Closed {
-        /// Whose.
+        /// The generation that has closed. The loop forgets it with the next call.
         generation: Generation,
-        /// The whole truth.
+        /// Everything that is known about the run.
         report: Box<Report>,
     },
 }
@@ -141,7 +186,7 @@ const _: fn() = || {
 };
 
 impl Event<'_> {
-    /// The generation that it is about.
+    /// The generation that the event is about.
     pub fn generation(&self) -> Generation {
         match self {
             Event::Started { generation, .. }
@@ -156,38 +201,12 @@ impl Event<'_> {
     }
 }
 
-/// What a turn left behind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a host that watches the descriptor by edges may clear its edge only after a turn that left nothing behind"]
-#[non_exhaustive]
-pub struct Turn {
-    /// There is work that needs no notice: turn again without sleeping. While this is so,
-    /// [`Reactor::next_deadline`](crate::Reactor::next_deadline) is now.
-    pub more: bool,
-    /// There are events to be asked for.
-    pub events: bool,
-}
-
-/// What a stop came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Stopping {
-    /// It has begun.
-    Begun,
-    /// One is under way already; its end may have come nearer.
-    Shortened,
-    /// One is over already, or SIGKILL was sent already: nothing was changed.
-    Already,
-    /// The generation is closed, was replaced, or belongs to another loop.
-    Gone,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A host must be able to use the loop again in the arm that looked at borrowed bytes; a
-    /// destructor would forbid it.
+    /// A host must be able to use the loop again in the arm that has looked at borrowed bytes. A
+    /// destructor would forbid that.
     #[test]
     fn an_event_has_no_destructor_of_its_own_beyond_its_report() {
         fn use_again(mut next: impl for<'a> FnMut(&'a mut Vec<u8>) -> Event<'a>) {

@@ -1,7 +1,7 @@
 //! The last words as they arrive, through the line function of a host that has one.
 
 use crate::command::Command;
-use crate::command::shared::Run;
+use crate::command::shared::SharedCommand;
 use crate::text::{Line, LineFunction, LiveTail};
 use crate::types::Stream;
 use std::any::Any;
@@ -11,15 +11,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 impl Command {
     /// Sees each line of the last words as it arrives, as safe text without secrets, and says what
-    /// is kept of it. `last_words`, `stderr_tail` and `late_tail` are then made of what it
-    /// keeps; one that keeps everything changes nothing of them, as long as
-    /// [`Capture::max_bytes`](crate::Capture::max_bytes) suffices for them (it is called for every line,
-    /// however little is kept). Raw output is as it is without.
+    /// is kept of it. `last_words`, `stderr_tail` and `late_tail` are then made of what it keeps.
+    /// It is called for every line, however little
+    /// [`Capture::max_bytes`](crate::Capture::max_bytes) keeps. Raw output is as it is without.
     ///
-    /// It is called inside [`Reactor::turn`](crate::Reactor::turn), or whatever other call of the
-    /// loop reads: it must not block. A line that has begun when the last words are settled, or
-    /// when the stream has ended, is seen as far as it has come. If it panics, the line is
-    /// dropped; the round is finished, and then the panic goes on through `turn`, which can be
+    /// It is called inside [`Reactor::turn`](crate::Reactor::turn), or any other call of the loop
+    /// that reads: it must not block. A line that has begun when the last words are settled, or
+    /// when the stream has ended, is shown as far as it has come. If the function panics, the line
+    /// is dropped; the round is finished, and then the panic goes on through `turn`, which can be
     /// called again.
     ///
     /// ```
@@ -33,86 +32,81 @@ impl Command {
         &mut self,
         function: impl Fn(&str) -> Line + Send + Sync + 'static,
     ) -> &mut Command {
-        self.said_mut().line_function = Some(Arc::new(function));
+        self.options_mut().line_function = Some(Arc::new(function));
         self
     }
 }
 
-/// A line function, and what it has kept.
-pub(super) struct Watch {
+/// A line function, and the lines that it has kept.
+pub(super) struct LineFilter {
     tail: LiveTail,
     function: Arc<LineFunction>,
 }
 
-/// A panic of a line function that has not gone on yet. In a lock only because a loop may be shared
-/// with other threads and what a panic carries may not.
-pub(super) struct Panic(Mutex<Box<dyn Any + Send>>);
+/// A panic of a line function that is to go on. In a lock only because the loop may move to another
+/// thread, and what a panic carries may not be shared.
+pub(super) struct DeferredPanic(Mutex<Box<dyn Any + Send>>);
 
-impl Panic {
+impl DeferredPanic {
     /// Goes on with it.
     pub(super) fn resume(self) -> ! {
         resume_unwind(self.0.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl fmt::Debug for Panic {
+impl fmt::Debug for LineFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Panic")
+        f.debug_struct("LineFilter").finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Watch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").finish_non_exhaustive()
-    }
-}
-
-impl Watch {
-    /// That of a command for this stream, if it has one and the last words are in it.
-    pub(super) fn of(run: &Run, stream: Stream) -> Option<Box<Watch>> {
-        let function = run
+impl LineFilter {
+    /// That of a command for this stream, if it has one and the last words are in this stream.
+    pub(super) fn for_stream(command: &SharedCommand, stream: Stream) -> Option<Box<LineFilter>> {
+        let function = command
             .line_function
             .clone()
-            .filter(|_| stream == run.words_from())?;
-        let tail = LiveTail::new(
-            &run.projection,
-            run.last_words.lines,
-            run.last_words.late_lines,
-        );
-        Some(Box::new(Watch { tail, function }))
+            .filter(|_| stream == command.last_words_stream())?;
+        let policy = &command.last_words;
+        let tail = LiveTail::new(&command.projection, policy.lines, policy.late_lines);
+        Some(Box::new(LineFilter { tail, function }))
     }
 
-    /// Takes what was read. Allocates nothing once its lines have held the longest ones, unless the
-    /// function does.
-    pub(super) fn push(&mut self, bytes: &[u8], panic: &mut Option<Panic>) {
+    /// Shows what was read. Allocates nothing once its buffers have held the longest lines, unless
+    /// the function does.
+    pub(super) fn push(&mut self, bytes: &[u8], panic: &mut Option<DeferredPanic>) {
         self.tail.push(bytes, &mut |line: &str| {
-            guarded(&self.function, line, panic)
+            call_guarded(&self.function, line, panic)
         });
     }
 
     /// What begins from now on is late: the last words stay as they are.
-    pub(super) fn begin_late(&mut self, panic: &mut Option<Panic>) {
+    pub(super) fn begin_late(&mut self, panic: &mut Option<DeferredPanic>) {
         self.tail
-            .begin_late(&mut |line: &str| guarded(&self.function, line, panic));
+            .begin_late(&mut |line: &str| call_guarded(&self.function, line, panic));
     }
 
     /// Nothing comes any more.
-    pub(super) fn finish(&mut self, panic: &mut Option<Panic>) {
+    pub(super) fn finish(&mut self, panic: &mut Option<DeferredPanic>) {
         self.tail
-            .finish(&mut |line: &str| guarded(&self.function, line, panic));
+            .finish(&mut |line: &str| call_guarded(&self.function, line, panic));
     }
 
-    /// What is kept.
+    /// The lines that were kept.
     pub(super) fn tail(&self) -> &LiveTail {
         &self.tail
     }
 }
 
 /// Calls the function. Its panic is kept until the loop can be left: other reads of the same batch
-/// have brought bytes that must not be lost. The first is the one that goes on.
-fn guarded(function: &Arc<LineFunction>, line: &str, panic: &mut Option<Panic>) -> Line {
+/// have brought bytes that must not be lost. The first panic is the one that goes on.
+fn call_guarded(
+    function: &Arc<LineFunction>,
+    line: &str,
+    panic: &mut Option<DeferredPanic>,
+) -> Line {
     catch_unwind(AssertUnwindSafe(|| function(line))).unwrap_or_else(|payload| {
-        panic.get_or_insert_with(|| Panic(Mutex::new(payload)));
+        panic.get_or_insert_with(|| DeferredPanic(Mutex::new(payload)));
         Line::Drop
     })
 }

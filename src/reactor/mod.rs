@@ -1,70 +1,82 @@
-//! The loop: one turn at a time, it joins the rules and the kernel and decides nothing itself.
+//! The event loop: it joins the state machines and the kernel, and decides nothing itself.
 //!
 //! ```text
 //!  turn:  wait (the only place that sleeps)
 //!         outcomes, exits       an exited child is read out at once, its verdict comes in the same turn
-//!         bytes of the others   a bounded number, the poll set looked at between reads: exits never queue behind bytes
+//!         bytes of the others   a bounded number of reads, the poll set looked at in between
 //!         stdins, one slice of a /proc scan
 //!         timers                only after a wait that left no notice behind
 //! ```
 //!
-//! A kernel fact becomes an input, and an effect a kernel call, in one place each: `inputs.rs` and
-//! `effects.rs`.
+//! | file | what it does |
+//! | --- | --- |
+//! | `turn.rs` | one turn, and when the next is due |
+//! | `inputs.rs` | facts become inputs of the machines; the work loop |
+//! | `effects.rs` | effects of the machines become kernel calls |
+//! | `reads.rs`, `stdin.rs`, `scan_schedule.rs` | what takes several calls: reads, writes, scans |
+//! | `outbox.rs`, `event.rs` | what waits for the host, and what it is shown |
+//! | `reporting.rs`, `last_words.rs`, `line_filter.rs` | what an event or the report says |
+//! | `start.rs`, `control.rs`, `shutdown.rs`, `builder.rs` | what the host calls |
+//! | `entry.rs`, `channel.rs`, `memory.rs` | what is kept of a generation and of a stream |
 
 mod builder;
+mod channel;
 mod control;
 mod effects;
+mod entry;
 mod event;
 mod inputs;
 mod last_words;
 mod line_filter;
+mod memory;
 mod outbox;
 mod reads;
 mod reporting;
 mod scan_schedule;
 mod shutdown;
-mod slot;
 mod start;
 mod stdin;
 mod turn;
 
 pub use builder::Builder;
-pub use control::Detached;
-pub use event::{Event, Generation, Stopping, Turn};
+pub use control::{Detached, Stopping};
+pub use event::{Event, Generation};
 pub use last_words::LastWords;
 pub use shutdown::{Finished, Leftovers};
+pub use turn::Turn;
 
-use crate::capture::{Block, Pool};
 use crate::kernel::linux::Linux;
-use crate::kernel::{Kernel, Notices, Released};
-use crate::lifecycle::Timer;
+use crate::kernel::{Kernel, Notices};
 use crate::text::Projection;
-use crate::types::{BuildError, Capabilities, Ns, Token, limits};
-use crate::wheel::Wheel;
-use arrayvec::ArrayVec;
-use effects::Answer;
-use line_filter::Panic;
-use outbox::Item;
-use scan_schedule::Errand;
-use slab::Slab;
-use slot::{Boxes, Entry};
+use crate::types::{BuildError, Capabilities, limits};
+use control::HostEnds;
+use entry::Table;
+use inputs::Work;
+use memory::Memory;
+use outbox::Outbox;
+use reads::IoQueue;
+use scan_schedule::ScanSchedule;
 use std::collections::VecDeque;
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use turn::Clock;
 
-/// What a loop was built with.
+/// Pending work that there is room for from the start. More of it makes the queue grow, once.
+const PENDING: usize = 64;
+
+/// What a loop was built with, apart from its kernel.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// How safe text is made.
-    pub projection: Projection,
-    /// The deadline is folded into the descriptor.
-    pub fold_deadline: bool,
+    projection: Projection,
+    /// The descriptor carries the deadline.
+    fold_deadline: bool,
     /// How long a drop may take.
-    pub drop_bound: Duration,
+    drop_bound: Duration,
     /// Bytes of free blocks that are kept.
-    pub pool_bytes: usize,
-    /// Reads of running generations in one turn.
-    pub reads_per_turn: usize,
+    pool_bytes: usize,
+    /// Reads of running generations in one turn, at most.
+    reads_per_turn: usize,
 }
 
 impl Default for Settings {
@@ -83,25 +95,24 @@ impl Default for Settings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Generations that are not closed yet.
+    /// Generations that are not closed yet, at this moment.
     pub live: u64,
-    /// Generations started.
+    /// Generations started, those that could not execute their program included.
     pub started: u64,
-    /// Turns done.
+    /// Turns, those inside [`Reactor::wait_event`] and [`Reactor::run`] included.
     pub turns: u64,
-    /// Reads done.
+    /// Reads of captured streams, those that brought nothing included.
     pub reads: u64,
-    /// Bytes read.
+    /// Bytes read from captured streams.
     pub bytes: u64,
-    /// Notices and timers that were about a generation that is no more, or about something of it
-    /// that is over.
+    /// Notices and timers that came for a generation that was gone.
     pub stale: u64,
 }
 
-/// A single-threaded loop that owns the pipes and the exit notice of every child it starts.
+/// A single-threaded event loop that owns the pipes and the exit notice of every child it starts.
 ///
-/// It is a value: no global state, no thread, and no signal handler unless the SIGCHLD way is in
-/// use. Drive it with [`Reactor::turn`] and [`Reactor::next_event`], or with
+/// It is a value: no global state, no thread, and no signal handler unless exits are learnt by
+/// SIGCHLD. Drive it with [`Reactor::turn`] and [`Reactor::next_event`], or with
 /// [`Reactor::wait_event`], which turns until there is an event.
 ///
 /// ```
@@ -119,43 +130,38 @@ pub struct Stats {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Dropping it kills and reaps what it still owns, within [`Builder::drop_bound`];
+/// # Inside another event loop
+///
+/// Watch the descriptor ([`AsFd`](std::os::fd::AsFd)) for reading, and sleep no longer than
+/// [`Reactor::next_deadline`]; when either says so, call `turn` with a timeout of zero until
+/// [`Turn::more`] is false, and take the events. Every other call that changes something (`start`,
+/// `stop`, `feed`, `resume_output`, ...) can leave events and a nearer deadline behind: take the
+/// events and ask for the deadline again after it.
+///
+/// # Threads
+///
+/// A loop is `Send`: it can be moved to another thread. It is not `Sync`, because `next_event`
+/// lends from it and every useful call takes `&mut self`; a `Mutex<Reactor>` is `Sync` and works.
+///
+/// # The end
+///
+/// Dropping the loop kills and reaps what it still owns, within [`Builder::drop_bound`];
 /// [`Reactor::shutdown`] is the way to end well. In a forked copy of the host every call is
 /// refused, and dropping it closes descriptors only.
 pub struct Reactor<K: Kernel = Linux> {
     kernel: K,
     settings: Settings,
-    tag: u32,
-    sequence: u32,
-    now: Ns,
-    table: Slab<Entry>,
-    live: usize,
-    wheel: Wheel<(Token, Timer)>,
-    pool: Pool,
-    boxes: Boxes,
-    spares: ArrayVec<Block, { limits::BATCH }>,
-    projection: Projection,
+    table: Table,
+    clock: Clock,
+    memory: Memory,
     notices: Notices,
-    ready: VecDeque<Token>,
-    sweeps: VecDeque<Token>,
-    sweep_budget: u64,
-    writers: VecDeque<Token>,
-    answers: VecDeque<Answer>,
-    errand: Errand,
-    queue: VecDeque<Item>,
-    popped: Option<Token>,
-    /// Life-cycle events queued so far.
-    tellings: u64,
-    released: Option<Released<K::Raw>>,
-    raw: RawEnds<K::Raw>,
-    alarm: Option<Ns>,
-    /// The host's line function has panicked; the round is finished first.
-    panic: Option<Panic>,
+    pending: VecDeque<Work>,
+    io: IoQueue,
+    scans: ScanSchedule,
+    outbox: Outbox,
+    host_ends: HostEnds<K::Raw>,
     stats: Stats,
 }
-
-/// Ends of pipes that the host has not taken yet, by generation.
-type RawEnds<R> = std::collections::BTreeMap<u64, [Option<R>; 3]>;
 
 const _: fn() = || {
     fn send<T: Send>() {}
@@ -164,51 +170,35 @@ const _: fn() = || {
 
 impl Reactor {
     /// A loop with the defaults of [`Builder`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Builder::build`].
     pub fn new() -> Result<Reactor, BuildError> {
         Builder::default().build()
     }
 
-    /// Says how it is to be built.
+    /// The settings of a loop, to be changed and built.
     pub fn builder() -> Builder {
         Builder::default()
     }
 }
 
 impl<K: Kernel> Reactor<K> {
-    /// A loop on this kernel: for the simulated one, and for tests.
-    pub fn with_kernel(mut kernel: K, settings: Settings) -> Reactor<K> {
+    pub(crate) fn with_kernel(mut kernel: K, settings: Settings) -> Reactor<K> {
         let now = kernel.now();
-        let mut pool = Pool::new(settings.pool_bytes);
-        let spares = (0..limits::BATCH)
-            .map(|_| pool.take(limits::BLOCK))
-            .collect();
         Reactor {
-            tag: kernel.tag(),
-            kernel,
-            sequence: 0,
-            now,
-            table: Slab::new(),
-            live: 0,
-            wheel: Wheel::new(),
-            pool,
-            boxes: Boxes::default(),
-            spares,
-            projection: settings.projection.clone(),
+            table: Table::new(kernel.tag()),
+            clock: Clock::new(now),
+            memory: Memory::new(settings.pool_bytes),
             notices: Notices::new(),
-            ready: VecDeque::new(),
-            sweeps: VecDeque::new(),
-            sweep_budget: limits::LAST_READ_BYTES,
-            writers: VecDeque::new(),
-            answers: VecDeque::with_capacity(16),
-            errand: Errand::default(),
-            queue: VecDeque::new(),
-            popped: None,
-            tellings: 0,
-            released: None,
-            raw: RawEnds::new(),
-            alarm: None,
-            panic: None,
+            pending: VecDeque::with_capacity(PENDING),
+            io: IoQueue::new(),
+            scans: ScanSchedule::default(),
+            outbox: Outbox::default(),
+            host_ends: HostEnds::new(),
             stats: Stats::default(),
+            kernel,
             settings,
         }
     }
@@ -218,75 +208,51 @@ impl<K: Kernel> Reactor<K> {
         self.kernel.capabilities()
     }
 
-    /// Counters.
+    /// Counters since the loop was built.
     pub fn stats(&self) -> Stats {
-        Stats {
-            live: self.live as u64,
-            ..self.stats
-        }
+        self.stats
     }
 
-    /// The kernel under the loop, to look at (for tests on the simulated one).
-    #[doc(hidden)]
-    pub fn kernel(&self) -> &K {
+    #[cfg(any(test, feature = "sim"))]
+    pub(crate) fn kernel(&self) -> &K {
         &self.kernel
     }
 
-    /// The kernel under the loop (for tests on the simulated one).
-    #[doc(hidden)]
-    pub fn kernel_mut(&mut self) -> &mut K {
+    #[cfg(any(test, feature = "sim"))]
+    pub(crate) fn kernel_mut(&mut self) -> &mut K {
         &mut self.kernel
     }
 
-    /// There is a generation that is not closed yet, or whose last event has not been asked for.
+    /// Whether some generation is not closed yet, or its `Closed` was not taken yet.
     pub fn is_busy(&self) -> bool {
-        self.table.len() > usize::from(self.popped.is_some())
+        self.table.len() > usize::from(self.outbox.closing.is_some())
     }
 
-    /// Where this generation lives in the table, if it still does.
-    fn find(&self, token: Token) -> Option<usize> {
-        let key = token.slot().0 as usize;
-        let entry = self.table.get(key)?;
-        (entry.generation.sequence == token.sequence()).then_some(key)
-    }
-
-    /// The same for a key of the host's, which may be another loop's.
-    fn own(&self, generation: Generation) -> Option<usize> {
-        if generation.tag != self.tag || self.is_copy() {
+    /// Where a generation of the host's stands in the table. Its key may be another loop's.
+    fn lookup_key(&self, generation: Generation) -> Option<usize> {
+        if generation.tag != self.table.tag() || self.is_copy() {
             return None;
         }
-        self.find(generation.token())
+        self.table.lookup(generation.token())
     }
 
-    /// This process is a forked copy of the one that made the loop: nothing here is ours.
+    /// This process is a forked copy of the one that made the loop: nothing here is its own.
     fn is_copy(&self) -> bool {
-        self.kernel.tag() != self.tag
+        self.kernel.tag() != self.table.tag()
     }
 
-    /// Reads between two looks at the poll set.
-    fn batch(&self) -> usize {
-        self.kernel
-            .capabilities()
-            .reads_per_batch
-            .clamp(1, limits::BATCH)
-    }
-
-    fn instant(&self, at: Ns) -> Instant {
-        let origin = self.kernel.origin();
-        origin.checked_add(at.to_duration()).unwrap_or(origin)
-    }
-
-    /// Takes out the generation whose last event the host has seen.
-    fn reclaim(&mut self) {
-        if let Some(key) = self.popped.take().and_then(|token| self.find(token)) {
+    /// Removes the generation whose `Closed` the host has seen.
+    fn remove_closed(&mut self) {
+        let closing = self.outbox.closing.take();
+        if let Some(key) = closing.and_then(|token| self.table.lookup(token)) {
             self.remove(key);
         }
     }
 
     fn remove(&mut self, key: usize) {
         let entry = self.table.remove(key);
-        self.raw.remove(&entry.generation.token().bits());
-        entry.free(&mut self.pool, &mut self.boxes);
+        self.host_ends.forget(entry.generation);
+        entry.free(&mut self.memory);
     }
 }
 

@@ -1,59 +1,109 @@
 //! What waits for the host: life-cycle events, whose places are reserved at the spawn, and streams
 //! with undelivered bytes.
 
-use super::slot::{Channel, Entry};
-use super::{Event, LastWords, Reactor};
-use crate::kernel::Kernel;
+use super::channel::{Channel, Delivery};
+use super::entry::Entry;
+use super::line_filter::DeferredPanic;
+use super::turn::turn_error;
+use super::{Event, Generation, LastWords, Reactor};
+use crate::kernel::{Kernel, WaitError};
 use crate::lifecycle::Notification;
-use crate::types::{Exit, Ns, Stream, Token, TokenKind, TurnError};
+use crate::types::{Exit, Ns, Stream, Token, TokenKind, TurnError, limits};
+use std::collections::VecDeque;
 use std::time::Duration;
+
+/// Places in the queue for one generation: its life-cycle events, and an item for each stream.
+const PLACES: usize = limits::EVENTS + Stream::ALL.len();
+
+/// The queue of events, and what the host has done with it.
+#[derive(Default)]
+pub(super) struct Outbox {
+    pub(super) queue: VecDeque<Item>,
+    /// The generation whose `Closed` the host is looking at: the next call removes it.
+    pub(super) closing: Option<Token>,
+    /// Life-cycle events queued since the loop was built.
+    pub(super) lifecycle_events: u64,
+    /// A panic of the host's line function, which goes on when the round is over.
+    pub(super) panic: Option<DeferredPanic>,
+}
 
 /// One place in the queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Item {
-    /// Something to tell of a generation.
-    Tell(Token, Notification),
+    /// A life-cycle event.
+    Lifecycle(Token, Notification),
     /// A stream with undelivered bytes: stands here once, until all are taken.
     Output(Token),
 }
 
 impl Item {
-    pub(super) const fn token(self) -> Token {
+    const fn token(self) -> Token {
         match self {
-            Item::Tell(token, _) | Item::Output(token) => token,
+            Item::Lifecycle(token, _) | Item::Output(token) => token,
+        }
+    }
+}
+
+impl Outbox {
+    /// Room for the events of `generations` generations, so that no turn has to allocate it.
+    pub(super) fn reserve(&mut self, generations: usize) {
+        let wanted = generations * PLACES;
+        self.queue.reserve(wanted.saturating_sub(self.queue.len()));
+    }
+
+    /// Takes out everything of one generation.
+    pub(super) fn forget(&mut self, generation: Token) {
+        self.queue
+            .retain(|item| item.token().with(TokenKind::Spawn) != generation);
+    }
+
+    /// Takes the first item. When none is left the queue begins at its beginning again, so that no
+    /// more of its memory is used than the most items that ever waited.
+    fn pop(&mut self) {
+        self.queue.pop_front();
+        if self.queue.is_empty() {
+            self.queue.clear();
         }
     }
 }
 
 impl<K: Kernel> Reactor<K> {
-    /// The next event, if one is waiting. It lends: what it shows is where it was read to.
+    /// Takes the next event, if one is waiting. It borrows from the loop: bytes, reports of the
+    /// drain and survivors are shown where they are kept.
     ///
-    /// After `Closed` the generation is gone with the next call of this, of [`Reactor::turn`] or of
-    /// anything that starts one.
+    /// Nothing is read and nothing waits in this call: events come from [`Reactor::turn`] and from
+    /// the calls that act on a generation ([`Reactor::start`], [`Reactor::stop`], ...). After
+    /// [`Event::Closed`] the generation is gone with the next call of this, of `turn`, or of
+    /// `start`. In a forked copy of the host it is always `None`.
     pub fn next_event(&mut self) -> Option<Event<'_>> {
         if self.is_copy() {
             return None;
         }
-        self.reclaim();
-        self.settle_front();
-        match *self.queue.front()? {
+        self.remove_closed();
+        self.skip_stale_items();
+        match *self.outbox.queue.front()? {
             Item::Output(token) => {
-                let key = self.find(token)?;
+                let key = self.table.lookup(token)?;
                 self.lend_output(key, token)
             }
-            Item::Tell(token, notification) => {
-                self.pop_item();
-                let key = self.find(token)?;
-                if let Notification::Drained { .. } = notification {
-                    self.release_late_bytes(key);
-                }
-                Some(self.lend(key, notification))
+            Item::Lifecycle(token, notification) => {
+                self.outbox.pop();
+                let key = self.table.lookup(token)?;
+                Some(self.lend_event(key, notification))
             }
         }
     }
 
-    /// Turns until there is an event; `None` when `timeout` has passed, or when there is nothing
-    /// left that one could come from.
+    /// Turns until there is an event, and takes it.
+    ///
+    /// `None` has two meanings: `timeout` has passed; or nothing is left that an event could come
+    /// from, which [`Reactor::is_busy`] tells apart (it is then false). With a `timeout` of `None`
+    /// only the second is possible, so `while let Some(event) = reactor.wait_event(None)?` runs
+    /// until everything is closed. A generation whose output the host has paused can keep it
+    /// waiting: then give a timeout, or resume the output first.
+    ///
+    /// A signal that the host handles does not end the call: it goes on waiting. A host that wants
+    /// to react to one turns with [`Reactor::turn`], which returns.
     ///
     /// # Errors
     ///
@@ -63,13 +113,10 @@ impl<K: Kernel> Reactor<K> {
         timeout: Option<Duration>,
     ) -> Result<Option<Event<'_>>, TurnError> {
         if self.is_copy() {
-            return Err(TurnError::new(
-                "wait for an event in a forked copy of the host",
-                None,
-            ));
+            return Err(turn_error(WaitError::Forked));
         }
-        self.reclaim();
-        self.settle_front();
+        self.remove_closed();
+        self.skip_stale_items();
         let until = timeout.map(|t| self.kernel.now().after(Ns::from(t)));
         while !self.has_events() && self.is_busy() {
             let left = until.map(|at| at.since(self.kernel.now()).to_duration());
@@ -81,49 +128,42 @@ impl<K: Kernel> Reactor<K> {
         Ok(self.next_event())
     }
 
-    /// Takes the first item. One that leaves none behind lets the next ones begin at the beginning
-    /// again: so no more of the queue's memory is used than the most items that ever waited.
-    fn pop_item(&mut self) {
-        self.queue.pop_front();
-        if self.queue.is_empty() {
-            self.queue.clear();
-        }
-    }
-
-    /// An event is waiting.
+    /// Whether [`Reactor::next_event`] would give one now.
     pub fn has_events(&self) -> bool {
-        self.queue.iter().any(|item| match *item {
-            Item::Tell(token, notification) => self.find(token).is_some_and(|key| {
-                notification != Notification::Closed || !self.table[key].undelivered()
+        self.outbox.queue.iter().any(|item| match *item {
+            Item::Lifecycle(token, notification) => self.table.lookup(token).is_some_and(|key| {
+                notification != Notification::Closed || !self.table[key].has_undelivered()
             }),
             Item::Output(token) => self
-                .find(token)
-                .is_some_and(|key| self.may_lend(key, token)),
+                .table
+                .lookup(token)
+                .is_some_and(|key| self.is_deliverable(key, token)),
         })
     }
 
-    fn may_lend(&self, key: usize, token: Token) -> bool {
+    /// The stream has bytes that may be delivered now: the host has not paused it, and late bytes
+    /// come after the verdict, which may wait for the list of holders.
+    fn is_deliverable(&self, key: usize, token: Token) -> bool {
         let TokenKind::Output(stream) = token.kind() else {
             return false;
         };
         let entry = &self.table[key];
-        let is_early = |c: &Channel| {
-            // Late bytes come after the verdict, which waits for the list of holders.
+        let is_due = |c: &Channel| {
             let next = c.captured.total() - c.captured.undelivered();
             entry.is_verdict_taken() || c.late_from.is_none_or(|from| next < from)
         };
-        entry
-            .channel(stream)
-            .is_some_and(|c| !c.held.by_host() && c.captured.undelivered() > 0 && is_early(c))
+        entry.channel(stream).is_some_and(|c| {
+            c.delivery == Delivery::Flowing && c.captured.undelivered() > 0 && is_due(c)
+        })
     }
 
-    /// Takes what has nothing to say any more from the front of the queue: streams that were taken
-    /// to the end or are held back, and whatever is of a generation that is no more. A `Closed`
-    /// whose bytes were not all taken steps aside.
-    pub(super) fn settle_front(&mut self) {
-        while let Some(item) = self.queue.front().copied() {
-            let Some(key) = self.find(item.token()) else {
-                self.pop_item();
+    /// Takes items off the front of the queue that say nothing any more: streams that were taken to
+    /// the end or are paused, and generations that are gone. A `Closed` whose bytes were not all
+    /// taken is postponed.
+    pub(super) fn skip_stale_items(&mut self) {
+        while let Some(item) = self.outbox.queue.front().copied() {
+            let Some(key) = self.table.lookup(item.token()) else {
+                self.outbox.pop();
                 continue;
             };
             match item {
@@ -131,50 +171,51 @@ impl<K: Kernel> Reactor<K> {
                     let TokenKind::Output(stream) = token.kind() else {
                         return;
                     };
-                    self.delivered(key, stream);
-                    if self.may_lend(key, token) {
+                    self.output_taken(key, stream);
+                    if self.is_deliverable(key, token) {
                         return;
                     }
-                    self.pop_item();
+                    self.outbox.pop();
                     if let Some(channel) = self.table[key].channel_mut(stream) {
-                        channel.offered = false;
-                        channel.captured.trim(&mut self.pool);
+                        channel.is_offered = false;
+                        channel.captured.trim(&mut self.memory.pool);
                     }
-                    self.release_last_event(key);
+                    self.requeue_closed(key);
                 }
-                Item::Tell(_, Notification::Closed) if self.table[key].undelivered() => {
-                    self.pop_item();
-                    self.table[key].last_event_waits = true;
+                Item::Lifecycle(_, Notification::Closed) if self.table[key].has_undelivered() => {
+                    self.outbox.pop();
+                    self.table[key].is_closed_postponed = true;
                 }
-                Item::Tell(..) => return,
+                Item::Lifecycle(..) => return,
             }
+        }
+    }
+
+    /// A postponed `Closed` is queued again once all bytes are taken.
+    fn requeue_closed(&mut self, key: usize) {
+        let entry = &mut self.table[key];
+        if entry.is_closed_postponed && !entry.has_undelivered() {
+            entry.is_closed_postponed = false;
+            let closed = Item::Lifecycle(entry.generation.token(), Notification::Closed);
+            self.outbox.queue.push_back(closed);
         }
     }
 
     /// The verdict is taken: late bytes that have waited for it are offered.
-    fn release_late_bytes(&mut self, key: usize) {
+    fn offer_late_output(&mut self, key: usize) {
         let entry = &mut self.table[key];
-        entry.told_mut(&mut self.boxes).is_verdict_taken = true;
+        entry
+            .exit_state_mut(&mut self.memory.boxes)
+            .is_verdict_taken = true;
         for stream in Stream::ALL {
             let token = entry.token(TokenKind::Output(stream));
             if let Some(channel) = entry.channel_mut(stream)
-                && !channel.offered
+                && !channel.is_offered
                 && channel.captured.undelivered() > 0
             {
-                channel.offered = true;
-                self.queue.push_back(Item::Output(token));
+                channel.is_offered = true;
+                self.outbox.queue.push_back(Item::Output(token));
             }
-        }
-    }
-
-    /// `Closed` had stepped aside for bytes that are taken now.
-    fn release_last_event(&mut self, key: usize) {
-        let entry = &mut self.table[key];
-        if entry.last_event_waits && !entry.undelivered() {
-            entry.last_event_waits = false;
-            let token = entry.generation.token();
-            self.queue
-                .push_back(Item::Tell(token, Notification::Closed));
         }
     }
 
@@ -183,11 +224,11 @@ impl<K: Kernel> Reactor<K> {
             return None;
         };
         let origin = self.kernel.origin();
-        let entry = self.table.get_mut(key)?;
+        let entry = &mut self.table[key];
         let generation = entry.generation;
         if entry.channel(stream)?.captured.is_over_bound() {
-            // Bytes that were kept for the host alone go when it has them.
-            entry.settle_words(stream);
+            // Bytes that are kept only until the host has taken them may be last words.
+            entry.render_last_words(stream);
         }
         let channel = entry.channel_mut(stream)?;
         let late_from = channel.late_from;
@@ -204,43 +245,57 @@ impl<K: Kernel> Reactor<K> {
         })
     }
 
-    fn lend(&mut self, key: usize, notification: Notification) -> Event<'_> {
-        if notification == Notification::Closed {
-            self.kernel.close_deferred();
-            let report = Box::new(self.report(key));
-            let generation = self.table[key].generation;
-            self.popped = Some(generation.token());
-            return Event::Closed { generation, report };
+    fn lend_event(&mut self, key: usize, notification: Notification) -> Event<'_> {
+        match notification {
+            Notification::Drained { .. } => self.offer_late_output(key),
+            Notification::Closed => {
+                self.kernel.close_deferred();
+                let report = Box::new(self.report(key));
+                let generation = self.table[key].generation;
+                self.outbox.closing = Some(generation.token());
+                return Event::Closed { generation, report };
+            }
+            Notification::Started
+            | Notification::SpawnFailed
+            | Notification::Exited
+            | Notification::BackgroundWait
+            | Notification::Settled => {}
         }
-        let entry = &self.table[key];
-        event_of(entry, notification)
+        event_of(&self.table[key], notification)
     }
 
-    /// The host holds this stream back: no [`Event::Output`] of it, and once `high_water_mark` bytes are
-    /// undelivered it is not read, so that the child is held back too. The idle clock of the
-    /// drain stands meanwhile. False if there is no such stream any more.
-    pub fn pause_output(&mut self, generation: super::Generation, stream: Stream) -> bool {
-        self.hold(generation, stream, true)
+    /// Holds back the bytes of one captured stream: from now on there is no [`Event::Output`] of
+    /// it. It is still read until [`Capture::high_water_mark`](crate::Capture::high_water_mark)
+    /// bytes are undelivered; then it is not read any more, the child blocks in its next write, and
+    /// the idle clock of the drain stands.
+    ///
+    /// Until [`Reactor::resume_output`], [`Event::Closed`] of the generation is withheld as long as
+    /// there are undelivered bytes; the other life-cycle events come as usual. Returns `false` if
+    /// the stream is not captured, or the generation is gone.
+    pub fn pause_output(&mut self, generation: Generation, stream: Stream) -> bool {
+        self.set_delivery(generation, stream, Delivery::PausedByHost)
     }
 
-    /// Ends [`Reactor::pause_output`].
-    pub fn resume_output(&mut self, generation: super::Generation, stream: Stream) -> bool {
-        self.hold(generation, stream, false)
+    /// Ends [`Reactor::pause_output`]: what was held back is delivered before anything that has
+    /// happened since. Events may be waiting after this call, and the stream is read again from the
+    /// next turn on: take events and ask for [`Reactor::next_deadline`] again before sleeping in a
+    /// loop of your own. Returns `false` as `pause_output` does.
+    pub fn resume_output(&mut self, generation: Generation, stream: Stream) -> bool {
+        self.set_delivery(generation, stream, Delivery::Flowing)
     }
 
-    fn hold(&mut self, generation: super::Generation, stream: Stream, hold: bool) -> bool {
-        let Some(key) = self.own(generation) else {
+    fn set_delivery(&mut self, generation: Generation, stream: Stream, to: Delivery) -> bool {
+        let Some(key) = self.lookup_key(generation) else {
             return false;
         };
-        let token = generation.token().with(TokenKind::Output(stream));
-        let Some(channel) = self.table[key].heard(stream, &mut self.boxes) else {
+        let Some(channel) = self.table[key].activate(stream, &mut self.memory.boxes) else {
             return false;
         };
-        channel.held = channel.held.with_host(hold);
-        if !hold && !channel.offered && channel.captured.undelivered() > 0 {
-            channel.offered = true;
-            // What was held back comes before what has happened since.
-            self.queue.push_front(Item::Output(token));
+        channel.delivery = to;
+        if to == Delivery::Flowing && !channel.is_offered && channel.captured.undelivered() > 0 {
+            channel.is_offered = true;
+            let token = generation.token().with(TokenKind::Output(stream));
+            self.outbox.queue.push_front(Item::Output(token));
         }
         true
     }
@@ -252,7 +307,7 @@ fn event_of(entry: &Entry, notification: Notification) -> Event<'_> {
     match notification {
         Notification::Started => Event::Started {
             generation,
-            pid: entry.pid,
+            pid: entry.birth.pid,
         },
         Notification::SpawnFailed => Event::SpawnFailed {
             generation,
@@ -262,16 +317,16 @@ fn event_of(entry: &Entry, notification: Notification) -> Event<'_> {
         Notification::Drained { .. } => Event::Drained {
             generation,
             exit,
-            drain: entry.drain_told(),
+            drain: entry.notified_drain(),
             last_words: LastWords::of(entry),
         },
         Notification::BackgroundWait => Event::BackgroundWait {
             generation,
-            survivors: entry.survivors_told(),
+            survivors: entry.notified_survivors(),
         },
         Notification::Settled | Notification::Closed => Event::Settled {
             generation,
-            settled: entry.settled_told(),
+            settled: entry.notified_settled(),
         },
     }
 }

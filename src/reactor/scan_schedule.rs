@@ -1,194 +1,204 @@
-//! Long errands: one look through /proc at a time, a slice a turn, for all generations that wait
-//! for one.
+//! Scans of /proc, one at a time and a slice a turn, for all generations that wait for one.
 
 use super::Reactor;
 use crate::kernel::{Found, Kernel, Scan, ScanStep};
-use crate::lifecycle::Input;
 use crate::types::{Holder, Member, Ns, Token, limits};
 
-/// A generation whose living members are wanted.
+/// A generation whose living members are to be listed.
 #[derive(Debug)]
-struct MembersWanted {
+struct MemberRequest {
     token: Token,
     found: Vec<Member>,
-    /// What the pass before this one found; two passes that agree are the answer.
+    /// What the scan before this one found. Two scans in a row that agree are the answer.
     before: Option<Vec<Member>>,
-    passes: u32,
+    scans: u32,
     stage: Stage,
 }
 
-/// A generation whose pipes' holders are wanted.
+/// A generation whose pipes' holders are to be listed.
 #[derive(Debug)]
-struct HoldersWanted {
+struct HolderRequest {
     token: Token,
     found: Vec<Holder>,
     until: Ns,
     stage: Stage,
 }
 
-/// Whether the look under way is for this one too: it must have been there when the look began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Waits,
-    Looking,
+/// A list that is an answer.
+struct Listed<T> {
+    token: Token,
+    list: Vec<T>,
+    complete: bool,
 }
 
-/// Whether a look is under way.
+/// Whether the scan under way is for this request: it must have been there when the scan began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Queued,
+    Scanning,
+}
+
+/// Whether a scan is under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Look {
+enum ScanState {
     #[default]
-    None,
+    Idle,
     UnderWay,
 }
 
-/// Who waits for what, and the look under way.
+/// Who waits for what, and the scan under way.
 #[derive(Debug, Default)]
-pub(super) struct Errand {
-    members: Vec<MembersWanted>,
-    holders: Vec<HoldersWanted>,
+pub(super) struct ScanSchedule {
+    members: Vec<MemberRequest>,
+    holders: Vec<HolderRequest>,
     scan: Scan,
-    look: Look,
+    state: ScanState,
 }
 
-impl Errand {
+impl ScanSchedule {
     pub(super) fn is_active(&self) -> bool {
         !self.members.is_empty() || !self.holders.is_empty()
     }
 
     pub(super) fn want_members(&mut self, token: Token) {
         self.forget_members(token);
-        self.members.push(MembersWanted {
+        self.members.push(MemberRequest {
             token,
             found: Vec::new(),
             before: None,
-            passes: 0,
-            stage: Stage::Waits,
+            scans: 0,
+            stage: Stage::Queued,
         });
     }
 
     pub(super) fn forget_members(&mut self, token: Token) {
-        self.members.retain(|wanted| wanted.token != token);
+        self.members.retain(|request| request.token != token);
     }
 
+    /// `until`: when the list is given as far as it has come.
     pub(super) fn want_holders(&mut self, token: Token, until: Ns) {
-        self.holders.push(HoldersWanted {
+        self.holders.push(HolderRequest {
             token,
             found: Vec::new(),
             until,
-            stage: Stage::Waits,
+            stage: Stage::Queued,
         });
     }
 
     pub(super) fn forget(&mut self, token: Token) {
         self.forget_members(token);
-        self.holders.retain(|wanted| wanted.token != token);
+        self.holders.retain(|request| request.token != token);
     }
 
-    /// Begins a look for all who wait.
+    /// Begins a scan for all who wait.
     fn begin(&mut self) {
-        self.look = Look::UnderWay;
+        self.state = ScanState::UnderWay;
         self.scan.id += 1;
         self.scan.budget = limits::SCAN_BUDGET;
         self.scan.found.clear();
         self.scan.doubtful.clear();
         self.scan.members.clear();
         self.scan.holders.clear();
-        for wanted in &mut self.members {
-            wanted.stage = Stage::Looking;
-            wanted.found.clear();
-            self.scan.members.push(wanted.token);
+        for request in &mut self.members {
+            request.stage = Stage::Scanning;
+            request.found.clear();
+            self.scan.members.push(request.token);
         }
-        for wanted in &mut self.holders {
-            wanted.stage = Stage::Looking;
-            wanted.found.clear();
-            self.scan.holders.push(wanted.token);
+        for request in &mut self.holders {
+            request.stage = Stage::Scanning;
+            request.found.clear();
+            self.scan.holders.push(request.token);
         }
     }
 
-    /// Sorts what a slice found to those who wait for it.
-    fn sort(&mut self) {
+    /// Gives what a slice has found to those who wait for it.
+    fn sort_found(&mut self) {
         for found in self.scan.found.drain(..) {
             match found {
                 Found::Member(token, member) => {
-                    let wanted = self
+                    let request = self
                         .members
                         .iter_mut()
-                        .find(|w| w.token == token && w.stage == Stage::Looking);
-                    if let Some(wanted) = wanted.filter(|w| w.found.len() < limits::MEMBERS) {
-                        wanted.found.push(member);
+                        .find(|r| r.token == token && r.stage == Stage::Scanning);
+                    if let Some(request) = request.filter(|r| r.found.len() < limits::MEMBERS) {
+                        request.found.push(member);
                     }
                 }
                 Found::Holder(token, holder) => {
-                    let wanted = self
+                    let request = self
                         .holders
                         .iter_mut()
-                        .find(|w| w.token == token && w.stage == Stage::Looking);
-                    if let Some(wanted) = wanted.filter(|w| w.found.len() < limits::HOLDERS) {
-                        wanted.found.push(holder);
+                        .find(|r| r.token == token && r.stage == Stage::Scanning);
+                    if let Some(request) = request.filter(|r| r.found.len() < limits::HOLDERS) {
+                        request.found.push(holder);
                     }
                 }
             }
         }
     }
 
-    /// A member list that is an answer, if there is one after this pass: two passes in a row found
-    /// the same, or there were enough.
-    fn members_answered(&mut self, complete: bool) -> Option<(Token, Vec<Member>, bool)> {
+    /// A member list that is an answer after a whole scan: two scans in a row found the same, or
+    /// there were enough of them. `complete`: the scan was refused nothing.
+    fn next_member_list(&mut self, complete: bool) -> Option<Listed<Member>> {
         let place = self
             .members
             .iter_mut()
-            .position(|wanted| wanted.stage == Stage::Looking && wanted.passed())?;
-        let wanted = self.members.swap_remove(place);
-        let agreed = wanted
-            .before
-            .as_ref()
-            .is_some_and(|before| same(before, &wanted.found));
-        let complete = complete && agreed && !self.scan.doubtful.contains(&wanted.token);
-        Some((wanted.token, wanted.found, complete))
+            .position(|request| request.stage == Stage::Scanning && request.is_answered())?;
+        let MemberRequest {
+            token,
+            found,
+            before,
+            ..
+        } = self.members.swap_remove(place);
+        let agreed = before.is_some_and(|before| are_same(&before, &found));
+        Some(Listed {
+            complete: complete && agreed && !self.scan.doubtful.contains(&token),
+            token,
+            list: found,
+        })
     }
 
-    /// A holder list that is an answer: the pass has ended, or there is no time left.
-    fn holders_answered(
-        &mut self,
-        ended: Option<bool>,
-        now: Ns,
-    ) -> Option<(Token, Vec<Holder>, bool)> {
-        let done = |wanted: &HoldersWanted| {
-            (ended.is_some() && wanted.stage == Stage::Looking) || wanted.until <= now
+    /// A holder list that is an answer: a scan has ended (`ended`: whether it was refused nothing),
+    /// or there is no time left.
+    fn next_holder_list(&mut self, ended: Option<bool>, now: Ns) -> Option<Listed<Holder>> {
+        let is_answered = |request: &HolderRequest| {
+            (ended.is_some() && request.stage == Stage::Scanning) || request.until <= now
         };
-        let place = self.holders.iter().position(done)?;
-        let wanted = self.holders.swap_remove(place);
-        let complete = ended.is_some_and(|complete| {
-            complete && wanted.stage == Stage::Looking && wanted.found.len() < limits::HOLDERS
-        });
-        Some((wanted.token, wanted.found, complete))
+        let place = self.holders.iter().position(is_answered)?;
+        let HolderRequest {
+            token,
+            found,
+            stage,
+            ..
+        } = self.holders.swap_remove(place);
+        Some(Listed {
+            complete: ended == Some(true)
+                && stage == Stage::Scanning
+                && found.len() < limits::HOLDERS,
+            token,
+            list: found,
+        })
     }
 }
 
-impl MembersWanted {
-    /// Counts the pass; true when its list is the answer.
-    fn passed(&mut self) -> bool {
-        if self.passes == u32::MAX {
-            return false;
-        }
-        self.passes += 1;
+impl MemberRequest {
+    /// Counts the scan that has ended. Either its list is the answer, or another scan is wanted.
+    fn is_answered(&mut self) -> bool {
+        self.scans += 1;
         self.found
             .sort_by_key(|member| (member.who.pid, member.start));
-        let agreed = self
-            .before
-            .as_ref()
-            .is_some_and(|before| same(before, &self.found));
-        if agreed || self.passes >= limits::SCAN_PASSES {
+        let agreed = (self.before.as_ref()).is_some_and(|before| are_same(before, &self.found));
+        if agreed || self.scans >= limits::SCAN_PASSES {
             return true;
         }
         self.before = Some(std::mem::take(&mut self.found));
-        self.stage = Stage::Waits;
+        self.stage = Stage::Queued;
         false
     }
 }
 
-/// The same processes; what they are doing does not count.
-fn same(one: &[Member], other: &[Member]) -> bool {
+/// The same processes. Their states do not count.
+fn are_same(one: &[Member], other: &[Member]) -> bool {
     one.len() == other.len()
         && one
             .iter()
@@ -197,38 +207,31 @@ fn same(one: &[Member], other: &[Member]) -> bool {
 }
 
 impl<K: Kernel> Reactor<K> {
-    /// One slice of the look under way; a look begins when somebody waits and none is.
-    pub(super) fn errand_slice(&mut self) {
-        if !self.errand.is_active() {
-            self.errand.look = Look::None;
+    /// One slice of the scan under way. A scan begins when somebody waits and none is under way.
+    pub(super) fn scan_slice(&mut self) {
+        if !self.scans.is_active() {
+            self.scans.state = ScanState::Idle;
             return;
         }
-        if self.errand.look == Look::None {
-            self.errand.begin();
+        if self.scans.state == ScanState::Idle {
+            self.scans.begin();
         }
-        let step = self.kernel.scan(&mut self.errand.scan);
-        self.now = self.kernel.now();
-        self.errand.sort();
-        let ended = match step {
+        let step = self.kernel.scan(&mut self.scans.scan);
+        self.clock.now = self.kernel.now();
+        self.scans.sort_found();
+        let holders_ended = match step {
             ScanStep::More => None,
-            ScanStep::Done { members, holders } => Some((members, holders)),
-        };
-        if let Some((members, _)) = ended {
-            self.errand.look = Look::None;
-            while let Some((token, list, complete)) = self.errand.members_answered(members) {
-                if let Some(key) = self.find(token) {
-                    self.feed_input(key, Input::Members(&list, complete));
+            ScanStep::Done { members, holders } => {
+                self.scans.state = ScanState::Idle;
+                while let Some(listed) = self.scans.next_member_list(members) {
+                    self.members_listed(listed.token, &listed.list, listed.complete);
                 }
+                Some(holders)
             }
-        }
-        let now = self.now;
-        while let Some((token, list, complete)) = self
-            .errand
-            .holders_answered(ended.map(|(_, holders)| holders), now)
-        {
-            if let Some(key) = self.find(token) {
-                self.feed_input(key, Input::Holders(&list, complete));
-            }
+        };
+        let now = self.clock.now;
+        while let Some(listed) = self.scans.next_holder_list(holders_ended, now) {
+            self.holders_listed(listed.token, &listed.list, listed.complete);
         }
     }
 }

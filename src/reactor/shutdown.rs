@@ -4,32 +4,32 @@ use super::{Event, Reactor};
 use crate::capture::Captured;
 use crate::command::Command;
 use crate::kernel::{Kernel, Until};
-use crate::lifecycle::Input;
 use crate::report::Report;
-use crate::types::{CollectMode, Ns, RunError, StopPolicy, Stream, TokenKind};
+use crate::types::{CollectMode, Ns, RunError, StopPolicy, Stream, TurnError};
 
-/// A command that was run to its end.
+/// A command that was run to its end, by [`run`](crate::run) or [`Reactor::run`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Finished {
-    /// The whole truth.
+    /// How it ended: exit status, drain, last words, background work, times.
     pub report: Report,
-    /// What was kept of stdout, if it was captured.
+    /// What was kept of stdout; `None` if it was not captured.
     pub stdout: Option<Captured>,
-    /// What was kept of stderr, if it was captured.
+    /// What was kept of stderr; `None` if it was not captured.
     pub stderr: Option<Captured>,
 }
 
-/// What [`Reactor::shutdown`] came to.
+/// What [`Reactor::shutdown`] has come to.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Leftovers {
-    /// The reports of all that were not closed before, in the order in which they closed.
+    /// The reports of all generations that were not closed before, in the order in which they
+    /// closed.
     pub reports: Vec<Report>,
 }
 
 impl Leftovers {
-    /// Everything that was stopped has ended.
+    /// Whether everything that was stopped has ended: no process has survived SIGKILL.
     pub fn is_empty(&self) -> bool {
         self.reports.iter().all(|report| {
             report
@@ -41,48 +41,51 @@ impl Leftovers {
 }
 
 impl<K: Kernel> Reactor<K> {
-    /// Runs a command to its end and gives back its report and what was kept. Nothing of it is
-    /// delivered as an event; other generations go on meanwhile, and their events wait.
+    /// Runs a command to its end and gives back its report and what was kept. The thread stands
+    /// still meanwhile. Nothing of the command is delivered as an event, whatever
+    /// [`Capture::deliver`](crate::Capture::deliver) says; other generations go on, and their
+    /// events wait.
     ///
     /// # Errors
     ///
-    /// It could not be started, or the loop failed.
+    /// The command could not be started ([`RunError::Spawn`]), or the loop failed
+    /// ([`RunError::Turn`]).
     pub fn run(&mut self, command: &Command) -> Result<Finished, RunError> {
         let generation = self.spawn(&command.undelivered())?;
-        while let Some(key) = self.own(generation) {
+        while let Some(key) = self.lookup_key(generation) {
             if self.table[key].lifecycle.is_closed() {
                 self.kernel.close_deferred();
                 let report = self.report(key);
-                let take = |this: &mut Self, stream| this.take(generation, stream);
-                let (stdout, stderr) = (take(self, Stream::Stdout), take(self, Stream::Stderr));
-                self.queue
-                    .retain(|item| item.token().with(TokenKind::Spawn) != generation.token());
+                let [stdout, stderr] = Stream::ALL.map(|stream| self.take(generation, stream));
+                self.outbox.forget(generation.token());
                 self.remove(key);
-                self.fold();
+                self.update_deadline_fd();
                 return Ok(Finished {
                     report,
                     stdout,
                     stderr,
                 });
             }
-            let until = self.until(None);
+            let until = self.sleep_until(None);
             self.round(until)?;
         }
-        Err(RunError::Turn(crate::types::TurnError::new(
+        Err(RunError::Turn(TurnError::new(
             "run a command whose generation was taken away",
             None,
         )))
     }
 
-    /// Ends well: stops everything (`None`: each with its own policy), and turns until all is
-    /// closed or known to be stuck. Undelivered output is given up.
+    /// Ends the loop well: stops everything (without a `policy` each with its own), and turns until
+    /// all is closed or known to be stuck. Undelivered output is given up; what was kept goes with
+    /// the loop. It takes at most as long as the longest stop: grace, and
+    /// [`StopPolicy::stuck_after`].
     pub fn shutdown(mut self, policy: Option<StopPolicy>) -> Leftovers {
         let mut leftovers = Leftovers::default();
         self.stop_all(policy);
-        for (_, entry) in &mut self.table {
-            entry.settle_words(entry.run.words_from());
+        for entry in self.table.entries_mut() {
+            entry.render_last_words(entry.command.last_words_stream());
             for stream in Stream::ALL {
-                if let Some(channel) = entry.heard(stream, &mut self.boxes) {
+                if let Some(channel) = entry.activate(stream, &mut self.memory.boxes) {
                     channel.captured.stop_delivery();
                 }
             }
@@ -95,31 +98,31 @@ impl<K: Kernel> Reactor<K> {
         leftovers
     }
 
-    /// Kills what is left, and reaps it as far as that goes within the bound.
+    /// Kills what is left, and reaps it as far as that goes within the bound of a drop.
     fn abandon(&mut self) {
-        let generations = self.generations();
-        self.now = self.kernel.now();
+        let generations = self.table.open_generations();
+        self.clock.now = self.kernel.now();
         for generation in &generations {
-            if let Some(key) = self.own(*generation) {
-                self.feed_input(key, Input::Abandon);
+            if let Some(key) = self.lookup_key(*generation) {
+                self.loop_dropped(key);
             }
         }
-        let until = self.kernel.now().after(Ns::from(self.settings.drop_bound));
+        let until = (self.kernel.now()).after(Ns::from(self.settings.drop_bound));
         for generation in &generations {
             while let Some(key) = self
-                .own(*generation)
+                .lookup_key(*generation)
                 .filter(|key| !self.table[*key].lifecycle.is_closed())
             {
-                self.ask_exit(key);
+                self.check_exit(key);
                 if self.table[key].lifecycle.exit_seen() || self.kernel.now() >= until {
                     break;
                 }
                 let soon = self.kernel.now().after(Ns::from_millis(1)).min(until);
-                if self.look(Until::At(soon)).is_err() {
+                if self.wait_and_serve(Until::At(soon)).is_err() {
                     return;
                 }
             }
-            if self.own(*generation).is_some() {
+            if self.lookup_key(*generation).is_some() {
                 let _ = self.kernel.collect(generation.token(), CollectMode::Reap);
             }
         }
@@ -128,8 +131,8 @@ impl<K: Kernel> Reactor<K> {
 
 impl<K: Kernel> Drop for Reactor<K> {
     fn drop(&mut self) {
-        // In a forked copy the kernel object refuses everything: nothing here is ours to kill.
-        if self.live > 0 && self.kernel.wait(Until::Peek, &mut self.notices).is_ok() {
+        // In a forked copy the wait is refused: nothing here is its own to kill.
+        if self.stats.live > 0 && self.kernel.wait(Until::Peek, &mut self.notices).is_ok() {
             self.abandon();
         }
     }

@@ -1,197 +1,191 @@
-//! Bringing a generation in.
+//! Starting a command: a spawn, an entry in the table, and the machines' first effects.
 
-use super::slot::{Entry, Feed, Slot, Sweep};
+use super::channel::StreamSlot;
+use super::control::RawStdio;
+use super::entry::{Entry, ReadOut, SpawnFacts};
+use super::stdin::FedStdin;
 use super::{Generation, Reactor};
-use crate::command::shared::Run;
+use crate::command::shared::SharedCommand;
 use crate::command::{Command, Containment};
 use crate::kernel::{Kernel, Spawned, Until, WaitError};
 use crate::lifecycle::{Lifecycle, State};
-use crate::types::{Errno, Ns, SpawnError, SpawnStep, Stream, Token, TokenKind, limits};
-use std::collections::VecDeque;
+use crate::types::{Errno, Ns, SpawnError, SpawnStep, Stream, Token, limits};
 use std::num::NonZero;
 use std::sync::Arc;
 
-/// Places in the queue of events for one generation: its life-cycle events, and an item for each
-/// stream.
-const PLACES: usize = limits::EVENTS + 2;
-
 impl<K: Kernel> Reactor<K> {
-    /// Starts a command and does not wait for exec: the process exists when this returns, its
-    /// thread has stood still for microseconds. `Started` or `SpawnFailed` follows as an event.
+    /// Starts a command and does not wait for exec: the process exists when this returns, and the
+    /// calling thread has stood still for microseconds. [`Event::Started`](crate::Event::Started)
+    /// or [`Event::SpawnFailed`](crate::Event::SpawnFailed) follows.
+    ///
+    /// | what goes wrong | how it is told |
+    /// | --- | --- |
+    /// | a NUL byte, an empty command, a program that is not in PATH, a directory for the cgroup that cannot be had | `Err` |
+    /// | too few descriptors, processes or memory; a poll set that cannot watch the child | `Err` |
+    /// | the working directory, the user, a resource limit, the terminal, the descriptors | `SpawnFailed` |
+    /// | exec: permission, format, a missing interpreter, arguments that are too large | `SpawnFailed` |
+    /// | the child is killed before exec | `Exited`, as for any other end |
+    ///
+    /// After the call take events and ask for [`Reactor::next_deadline`] again before sleeping in a
+    /// loop of your own.
     ///
     /// # Errors
     ///
-    /// Nothing is left of the attempt. Out of descriptors, memory or processes, a NUL byte, an
-    /// empty or missing program.
+    /// [`SpawnError`] names the step, the path and the errno; texts in it are redacted as the
+    /// command's projection says. Nothing is left of the attempt: no process, descriptor or table
+    /// entry.
     pub fn start(&mut self, command: &Command) -> Result<Generation, SpawnError> {
-        self.reclaim();
+        self.remove_closed();
         self.reserve();
-        let slot = u32::try_from(self.table.vacant_key())
-            .ok()
-            .filter(|slot| *slot < Token::SLOTS);
-        let slot = slot
+        let generation = self
+            .table
+            .next_generation()
             .ok_or_else(|| SpawnError::new(SpawnStep::Register, Errno::from_raw(libc::EMFILE)))?;
-        self.sequence = self.sequence.wrapping_add(1).max(1);
-        let generation = Generation {
-            sequence: self.sequence,
-            slot,
-            tag: self.tag,
+        // Before the child exists: it may have ended by the time this thread runs again.
+        self.clock.now = self.kernel.now();
+        let group_signal = self.kernel.capabilities().group_signal;
+        let shared = command.shared(&self.settings.projection, group_signal);
+        let spawned = match self.kernel.spawn(command.plan(), generation.token()) {
+            Ok(spawned) => spawned,
+            Err(error) => return Err(error.redacted_with(|text| shared.projection.text(text))),
         };
-        // Before the child exists: it may have ended by the time this thread is let run again.
-        self.now = self.kernel.now();
-        let run = command.run(&self.projection, self.kernel.capabilities().group_signal);
-        let born = match self.kernel.spawn(command.plan(), generation.token()) {
-            Ok(born) => born,
-            Err(error) => {
-                return Err(error.redacted_with(|text| run.projection.text(text)));
-            }
-        };
-        let raw = [
-            born.stdin.is_some(),
-            born.stdout.is_some(),
-            born.stderr.is_some(),
-        ];
-        let entry = self.entry(command, run, generation, &born);
-        if raw.contains(&true) {
-            self.raw.insert(
-                generation.token().bits(),
-                [born.stdin, born.stdout, born.stderr],
-            );
-        }
-        let feeds = entry.feed.is_some();
+        let entry = self.new_entry(command, shared, generation, &spawned);
+        let Spawned {
+            stdin,
+            stdout,
+            stderr,
+            ..
+        } = spawned;
+        self.host_ends.insert(
+            generation,
+            RawStdio {
+                stdin,
+                stdout,
+                stderr,
+            },
+        );
+        let feeds_stdin = entry.stdin.is_some();
         let key = self.table.insert(entry);
-        self.live += 1;
+        self.stats.live += 1;
         self.stats.started += 1;
-        let effects = self.table[key].lifecycle.begin(self.now);
-        for effect in effects {
-            self.carry(key, effect);
+        let effects = self.table[key].lifecycle.begin(self.clock.now);
+        self.perform(key, effects);
+        self.run_pending();
+        if feeds_stdin {
+            self.queue_stdin_write(key);
         }
-        self.follow(key);
-        if feeds {
-            self.want_write(key);
-        }
-        self.fold();
+        self.update_deadline_fd();
         Ok(generation)
     }
 
-    /// Starts a command and waits until it executes its program (or cannot).
+    /// Starts a command and waits until it executes its program, or cannot. The thread stands still
+    /// meanwhile, and no other generation is served.
     ///
     /// # Errors
     ///
-    /// As [`Reactor::start`], and every step between clone and exec: directory, descriptors, the
-    /// program itself. Nothing is left.
+    /// As [`Reactor::start`]; what `start` would tell as `SpawnFailed` is an error as well. Nothing
+    /// is left, and no event follows.
     pub fn spawn(&mut self, command: &Command) -> Result<Generation, SpawnError> {
         let generation = self.start(command)?;
         let token = generation.token();
         loop {
-            let Some(key) = self.find(token) else {
+            let Some(key) = self.table.lookup(token) else {
                 return Ok(generation);
             };
-            self.ask_outcome(key);
+            self.check_outcome(key);
             match self.table[key].lifecycle.state() {
                 State::Spawning => {}
-                State::Failing | State::Failed => break,
+                State::Failing | State::Failed => return Err(self.reap_failed_spawn(token)),
                 State::Running
                 | State::Exited
                 | State::Drained
                 | State::DrainTimedOut
                 | State::Unfinished
-                | State::Gone => {
-                    return Ok(generation);
-                }
+                | State::Gone => return Ok(generation),
             }
-            if let Err(error) = self
-                .kernel
+            self.kernel
                 .wait(Until::Outcome(token, None), &mut self.notices)
-            {
-                return Err(wait_failed(error));
-            }
+                .map_err(wait_failed_before_exec)?;
         }
-        self.bury(token)
     }
 
-    /// Collects a child that could not execute its program, and takes back what was to be told of
-    /// it.
-    fn bury(&mut self, token: Token) -> Result<Generation, SpawnError> {
+    /// Collects a child that could not execute its program, and takes back its events.
+    fn reap_failed_spawn(&mut self, token: Token) -> SpawnError {
         let mut error = None;
-        while let Some(key) = self.find(token) {
+        while let Some(key) = self.table.lookup(token) {
             error = self.table[key].error.clone().or(error);
             if self.table[key].lifecycle.is_closed() {
-                self.queue
-                    .retain(|item| item.token().with(TokenKind::Spawn) != token);
+                self.outbox.forget(token);
                 self.remove(key);
                 break;
             }
             let soon = self.kernel.now().after(Ns::from(limits::SPAWN_POLL[0]));
-            if self.look(Until::At(soon)).is_err() {
+            if self.wait_and_serve(Until::At(soon)).is_err() {
                 break;
             }
-            if let Some(key) = self.find(token) {
-                self.ask_exit(key);
+            if let Some(key) = self.table.lookup(token) {
+                self.check_exit(key);
             }
         }
-        Err(error.unwrap_or_else(|| SpawnError::new(SpawnStep::Exec, Errno::from_raw(libc::EIO))))
+        error.unwrap_or_else(|| SpawnError::new(SpawnStep::Exec, Errno::from_raw(libc::EIO)))
     }
 
-    /// Room in every list for one more generation, so that no turn has to make it.
+    /// Makes room in every list for one more generation, so that no turn has to.
     fn reserve(&mut self) {
-        let one_more = self.table.len() + 1;
-        let room = |len: usize, wanted: usize| wanted.saturating_sub(len);
+        let generations = self.table.len() + 1;
         self.table.reserve(1);
-        self.queue
-            .reserve(room(self.queue.len(), one_more * PLACES));
-        self.ready.reserve(room(self.ready.len(), one_more * 2));
-        self.sweeps.reserve(room(self.sweeps.len(), one_more));
-        self.writers.reserve(room(self.writers.len(), one_more));
+        self.outbox.reserve(generations);
+        self.io.reserve(generations);
     }
 
-    fn entry(
+    fn new_entry(
         &mut self,
         command: &Command,
-        run: Arc<Run>,
+        shared: Arc<SharedCommand>,
         generation: Generation,
-        born: &Spawned<K::Raw>,
+        spawned: &Spawned<K::Raw>,
     ) -> Entry {
-        let captured = Stream::ALL.map(|stream| run.captures(stream));
-        let feed = command.feeds_stdin().then(|| {
-            let queue: VecDeque<_> = command.input.iter().cloned().collect();
-            Box::new(Feed {
-                last: command.input.is_some(),
-                queue,
-                begun: 0,
-                written: 0,
-                end: None,
-                error: None,
-            })
-        });
+        let captured = Stream::ALL.map(|stream| shared.captures(stream));
+        let stdin = command
+            .feeds_stdin()
+            .then(|| Box::new(FedStdin::new(command.input.clone())));
+        let config = Arc::clone(&shared.config);
         let mut entry = Entry {
             generation,
-            lifecycle: Lifecycle::sharing(Arc::clone(&run.config), captured, feed.is_some())
-                .led_by(born.pid)
-                .looking_outside(run.plan.contain == Containment::Cookie),
-            pid: born.pid,
-            run,
-            born: self.now,
-            started_at: born.started_at,
-            streams: captured.map(|is| if is { Slot::Quiet } else { Slot::Absent }),
-            feed,
-            capacities: born.capacities.map(|had| had.and_then(NonZero::new)),
-            sweep: Sweep::None,
-            sweep_queued: false,
+            lifecycle: Lifecycle::sharing(config, captured, stdin.is_some())
+                .led_by(spawned.pid)
+                .looking_outside(shared.plan.contain == Containment::Cookie),
+            command: shared,
+            birth: SpawnFacts {
+                pid: spawned.pid,
+                at: self.clock.now,
+                started_at: spawned.started_at,
+                capacities: spawned.capacities.map(|bytes| bytes.and_then(NonZero::new)),
+            },
+            streams: captured.map(|is_captured| {
+                if is_captured {
+                    StreamSlot::Unallocated
+                } else {
+                    StreamSlot::Absent
+                }
+            }),
+            stdin,
+            read_out: ReadOut::Idle,
             watched: 0,
             error: None,
-            told: None,
-            last_event_waits: false,
+            exit_state: None,
+            is_closed_postponed: false,
         };
-        if entry.run.line_function.is_some() {
-            // Its watch has to know when the last words are over.
-            entry.heard(entry.run.words_from(), &mut self.boxes);
+        if entry.command.line_function.is_some() {
+            // The line filter has to learn when the last words are over.
+            let stream = entry.command.last_words_stream();
+            entry.activate(stream, &mut self.memory.boxes);
         }
         entry
     }
 }
 
-fn wait_failed(error: WaitError) -> SpawnError {
+fn wait_failed_before_exec(error: WaitError) -> SpawnError {
     let errno = match error {
         WaitError::Failed(errno) => errno,
         WaitError::Forked => Errno::from_raw(libc::EPERM),

@@ -190,7 +190,7 @@ impl<'a> Run<'a> {
         if old {
             options.exit_source = ExitSource::Sigchld;
         }
-        let mut reactor = Reactor::with_kernel(Sim::new(options), Default::default());
+        let mut reactor = Reactor::simulated(options);
         let mut watch = Watch::new(told.clone(), [IDLE, LIMIT]);
         let old = start(&mut reactor, &mut watch, "exit 0", 0, Containment::Group);
         while reactor.is_busy() {
@@ -198,15 +198,11 @@ impl<'a> Run<'a> {
             watch.events(&mut reactor);
         }
         match cast.leader {
-            Leader::IsSlow => reactor
-                .kernel_mut()
-                .inject(Fault::SlowExec(Ns::from(SLOW_EXEC))),
+            Leader::IsSlow => reactor.sim().inject(Fault::SlowExec(Ns::from(SLOW_EXEC))),
             Leader::CannotStart => {
+                reactor.sim().inject(Fault::SlowExec(Ns::from(SLOW_EXEC)));
                 reactor
-                    .kernel_mut()
-                    .inject(Fault::SlowExec(Ns::from(SLOW_EXEC)));
-                reactor
-                    .kernel_mut()
+                    .sim()
                     .inject(Fault::Spawn(SpawnStep::Exec, Errno::from_raw(libc::ENOENT)));
             }
             Leader::Sleeps | Leader::IsUnkillable => {}
@@ -234,7 +230,7 @@ impl<'a> Run<'a> {
             run.pass(Duration::from_millis(1));
             run.turns();
         }
-        let world = run.reactor.kernel_mut().world();
+        let world = run.reactor.sim().world();
         run.other = world.processes().find(|p| p.ppid == leader).map(|p| p.pid);
         assert_eq!(
             run.other.is_some(),
@@ -246,12 +242,12 @@ impl<'a> Run<'a> {
     }
 
     fn pass(&mut self, time: Duration) {
-        self.reactor.kernel_mut().advance(Ns::from(time));
+        self.reactor.sim().advance(Ns::from(time));
     }
 
     fn happen(&mut self, happening: Move) {
         let other = self.other.unwrap_or(0);
-        let sim = self.reactor.kernel_mut();
+        let sim = self.reactor.sim();
         match happening {
             Move::Bytes => {
                 let n = sim
@@ -331,7 +327,7 @@ impl<'a> Run<'a> {
             Fault::SpuriousReadable(Stream::Stdout),
             Fault::SpuriousReadable(Stream::Stderr),
         ] {
-            self.reactor.kernel_mut().inject(fault);
+            self.reactor.sim().inject(fault);
         }
         assert_eq!(self.reactor.stop(self.old, None), Stopping::Gone);
         assert_eq!(self.reactor.kill(self.old), Stopping::Gone);
@@ -369,21 +365,18 @@ impl<'a> Run<'a> {
             self.watch.turn(&mut self.reactor);
         }
         // An unkillable one can be killed in the end, and is reaped though nobody asks for it.
-        self.reactor.kernel_mut().world_mut().thaw(self.leader);
+        self.reactor.sim().world_mut().thaw(self.leader);
         self.pass(Duration::from_secs(3));
         self.turns();
         let unseen = self.cast.other == Other::Escapes && self.cast.contain == Containment::Group;
         let escaped = unseen || self.watch.is_let_go(self.first);
         if escaped {
             for pid in [Some(self.leader), self.other].into_iter().flatten() {
-                self.reactor
-                    .kernel_mut()
-                    .world_mut()
-                    .kill(pid, Signal::KILL);
+                self.reactor.sim().world_mut().kill(pid, Signal::KILL);
             }
         }
         for end in std::mem::take(&mut self.ends) {
-            self.reactor.kernel_mut().raw_close(end);
+            self.reactor.sim().raw_close(end);
         }
         self.turns();
         self.watch.end(&mut self.reactor)

@@ -98,7 +98,7 @@ impl Plan {
 pub(crate) fn was_ended(plan: &Plan, reactor: &mut Reactor<Sim>) -> bool {
     let fatal =
         |kind: &Kind| kind.call == Call::Wait && ["EBADF", "ENOMEM", "EINVAL"].contains(&kind.what);
-    plan.ends_the_loop() && reactor.kernel_mut().faults_met().keys().any(fatal)
+    plan.ends_the_loop() && reactor.sim().faults_met().keys().any(fatal)
 }
 
 /// Adds what one world has met.

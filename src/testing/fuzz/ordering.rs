@@ -129,7 +129,7 @@ pub fn ordering(input: &[u8]) {
     }
     let millis = |byte: u8| Duration::from_millis(MILLIS[usize::from(byte) % MILLIS.len()]);
     let bounds = [millis(from.byte()), millis(from.byte())];
-    let reactor = Reactor::with_kernel(Sim::new(options), Default::default());
+    let reactor = Reactor::simulated(options);
     let watch = Watch::new(format!("kind {kind}, bounds {bounds:?}"), bounds);
     let mut run = Run {
         from,
@@ -164,7 +164,7 @@ impl Run<'_> {
             Operation::Turn => self.turns(),
             Operation::Pass => {
                 let millis = MILLIS[usize::from(self.from.byte()) % MILLIS.len()];
-                self.reactor.kernel_mut().advance(Ns::from_millis(millis));
+                self.reactor.sim().advance(Ns::from_millis(millis));
             }
             Operation::Stop => {
                 let policy = match self.from.below(3) {
@@ -186,16 +186,13 @@ impl Run<'_> {
             Operation::End => {
                 let (pid, is_leader) = self.somebody(at);
                 let exit = Exit::with_code(7, StatusSource::Waitid);
-                if self.reactor.kernel_mut().world_mut().end(pid, exit) && is_leader && !is_deaf {
+                if self.reactor.sim().world_mut().end(pid, exit) && is_leader && !is_deaf {
                     self.watch.ended_by_itself(generation);
                 }
             }
             Operation::Usr1 => {
                 let (pid, _) = self.somebody(at);
-                self.reactor
-                    .kernel_mut()
-                    .world_mut()
-                    .kill(pid, Signal::USR1);
+                self.reactor.sim().world_mut().kill(pid, Signal::USR1);
             }
             Operation::Fault => {
                 let list: Vec<(Call, Fault)> = faults::all()
@@ -203,9 +200,9 @@ impl Run<'_> {
                     .filter(|(_, fault)| is_harmless(*fault))
                     .collect();
                 let (call, fault) = list[usize::from(self.from.below(list.len() as u16))];
-                self.reactor.kernel_mut().inject_at(call, fault);
+                self.reactor.sim().inject_at(call, fault);
             }
-            Operation::Steal => self.reactor.kernel_mut().world_mut().steal(leader),
+            Operation::Steal => self.reactor.sim().world_mut().steal(leader),
             Operation::Look => self.look(generation),
         }
     }
@@ -252,7 +249,7 @@ impl Run<'_> {
             .expect("it has just been started");
         let birth = self
             .reactor
-            .kernel_mut()
+            .sim()
             .world()
             .process(leader)
             .map_or(0, |p| p.birth);
@@ -270,7 +267,7 @@ impl Run<'_> {
         let place = usize::from(self.from.byte());
         let family: Vec<u32> = self
             .reactor
-            .kernel_mut()
+            .sim()
             .world()
             .processes()
             .filter(|p| p.family == birth)
@@ -291,11 +288,7 @@ impl Run<'_> {
             Stream::Stderr
         };
         let bytes = vec![b'x'; usize::from(self.from.byte()) * 9 + 1];
-        let n = self
-            .reactor
-            .kernel_mut()
-            .world_mut()
-            .put(pid, stream, &bytes);
+        let n = self.reactor.sim().world_mut().put(pid, stream, &bytes);
         if is_leader && stream == Stream::Stdout {
             self.watch.wrote(self.all[at].generation, n);
         }
@@ -354,7 +347,7 @@ impl Run<'_> {
             self.watch.events(&mut self.reactor);
             self.watch.turn(&mut self.reactor);
         }
-        let sim = self.reactor.kernel_mut();
+        let sim = self.reactor.sim();
         for One { leader, .. } in &self.all {
             sim.world_mut().thaw(*leader);
         }

@@ -4,8 +4,8 @@
 use super::Bytes;
 use crate::command::{Capture, Command, Output, Stdin};
 use crate::kernel::linux::spawn;
+use crate::kernel::sim::SimOptions;
 use crate::kernel::sim::pipe::HostEnd;
-use crate::kernel::sim::{Sim, SimOptions};
 use crate::reactor::Reactor;
 use crate::types::{BackgroundPolicy, DrainPolicy, Ns, Signal, SpawnError, StopPolicy, Wait};
 use std::ffi::OsStr;
@@ -42,7 +42,7 @@ pub fn spawn_spec(input: &[u8]) {
     told(spawn::try_prepare(command.plan()).err());
     let mut options = SimOptions::seeded(u64::from(from.byte()));
     options.act_cost = Ns(10_000);
-    let mut reactor = Reactor::with_kernel(Sim::new(options), Default::default());
+    let mut reactor = Reactor::simulated(options);
     let started = if from.byte() & 1 == 0 {
         reactor.start(&command)
     } else {
@@ -67,7 +67,7 @@ pub fn spawn_spec(input: &[u8]) {
         let _turn = reactor.turn(None).expect("nobody waits for nothing");
         while reactor.next_event().is_some() {}
     }
-    let sim = reactor.kernel_mut();
+    let sim = reactor.sim();
     assert_eq!(sim.violations(), []);
     assert_eq!(sim.generations(), 0);
     let open = sim

@@ -73,7 +73,7 @@ impl Watch {
     pub fn started(&mut self, reactor: &mut Reactor<Sim>, generation: Generation, code: i32) {
         let pid = reactor.pid(generation).expect("it has just been started");
         let process = reactor
-            .kernel_mut()
+            .sim()
             .world()
             .process(pid)
             .expect("it has not been reaped");
@@ -148,7 +148,7 @@ impl Watch {
             };
             if let Some((generation, report)) = closed {
                 let kept = Stream::ALL.map(|stream| reactor.take(generation, stream));
-                self.closed(reactor.kernel_mut(), generation, &report, &kept);
+                self.closed(reactor.sim(), generation, &report, &kept);
             }
         }
     }
@@ -226,7 +226,7 @@ impl Watch {
     /// leader, and may be what sees its exit.
     pub fn before(&mut self, reactor: &mut Reactor<Sim>) {
         self.events(reactor);
-        let sim = reactor.kernel_mut();
+        let sim = reactor.sim();
         let ended = |pipe: &PipeId| {
             sim.world()
                 .pipes()
@@ -242,7 +242,7 @@ impl Watch {
     pub fn turn(&mut self, reactor: &mut Reactor<Sim>) {
         let (turn, told) = (self.turn, self.told.clone());
         self.turn += 1;
-        let sim = reactor.kernel_mut();
+        let sim = reactor.sim();
         for seen in self
             .all
             .values_mut()
@@ -404,7 +404,7 @@ impl Watch {
             .collect();
         assert_eq!(reactor.next_deadline(), None, "a timer is armed: {told}");
         assert!(!reactor.has_events() && !reactor.is_busy(), "{told}");
-        let sim = reactor.kernel_mut();
+        let sim = reactor.sim();
         assert_eq!(sim.violations(), [], "{told}");
         assert_eq!(sim.generations(), 0, "{told}");
         assert_eq!(sim.world().cgroups().count(), 0, "cgroups are left: {told}");
