@@ -1,5 +1,5 @@
-//! Background work: what outlives its leader is detected, given its grace, waited for, and ended,
-//! kept or reported.
+//! Background work: processes that outlive their leader are detected, given a grace, waited for,
+//! and ended, kept or reported.
 
 mod common;
 
@@ -38,7 +38,7 @@ every_way! {
     work_outside_the_group_is_not_seen_by_the_plain_group,
 }
 
-/// The usual policy with a grace that a test can wait for.
+/// The default policy with a short grace.
 fn policy(grace: u64) -> BackgroundPolicy {
     BackgroundPolicy::default().grace(ms(grace))
 }
@@ -49,7 +49,7 @@ fn settled(story: &Story) -> (SettledAs, Option<bool>) {
     (settled.state, settled.state.complete())
 }
 
-/// Spawns it, and turns until its background work is waited for.
+/// Spawns the command and turns until the wait for its background work begins.
 fn waiting(host: &mut Host, command: &Command) -> Generation {
     let child = host.spawn(command);
     host.until_story(child, "BackgroundWait", |story| {
@@ -58,7 +58,7 @@ fn waiting(host: &mut Host, command: &Command) -> Generation {
     child
 }
 
-/// CASES 35. Drained at once, listed, then policy.
+/// CASES 35: the pipe is drained at once, the work is listed, and the policy decides.
 fn work_that_gave_its_output_away_is_listed_waited_for_and_terminated(way: Way) {
     let mut host = Host::new(way);
     let mut command =
@@ -66,7 +66,7 @@ fn work_that_gave_its_output_away_is_listed_waited_for_and_terminated(way: Way) 
     let gate = Gate::at(9, &mut command);
     command.background(policy(100).wait(Wait::For(ms(200))));
     let child = host.spawn(&command);
-    // It gives its output away when it has been scheduled for the first time.
+    // The survivor closes its output as soon as it is scheduled.
     host.mark.wait_named("sleep", 1);
     gate.open();
     host.until_story(child, "BackgroundWait", |story| {
@@ -136,7 +136,7 @@ fn work_that_finishes_within_the_wait_has_finished(way: Way) {
     host.finish();
 }
 
-/// SPEC 4.2: the end of the grace is not waited for, and nobody is told of a wait.
+/// SPEC 4.2: work that ends within the grace makes no event, and the grace is not waited out.
 fn teardown_within_the_grace_is_no_background_work(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.telling("(read x <&9) >/dev/null 2>&1 & exit 0");
@@ -152,8 +152,8 @@ fn teardown_within_the_grace_is_no_background_work(way: Way) {
     host.finish();
 }
 
-/// SPEC 4.3: a notice for each as far as there are places, and then another look; one that comes
-/// and one that goes.
+/// SPEC 4.3: members beyond the number that can be watched are still waited for, members that come
+/// later too.
 fn the_wait_ends_by_notice_for_more_members_than_are_watched(way: Way) {
     let mut host = Host::new(way);
     let script =
@@ -166,7 +166,7 @@ fn the_wait_ends_by_notice_for_more_members_than_are_watched(way: Way) {
         host.story(child).background_wait().map(|who| who.len()),
         Some(100)
     );
-    // A look at all of them goes on for some turns; then nothing happens but what the children do.
+    // The scan takes some turns. Afterwards only the children cause events.
     host.idle(ms(100));
     let before = host.reactor.stats().turns;
     host.idle(ms(300));
@@ -178,7 +178,7 @@ fn the_wait_ends_by_notice_for_more_members_than_are_watched(way: Way) {
     host.finish();
 }
 
-/// SPEC 4.3: a list is a snapshot.
+/// SPEC 4.3: processes forked during the scan are found by the next one.
 fn work_that_survivors_start_meanwhile_is_waited_for(way: Way) {
     let mut host = Host::new(way);
     let mut command =
@@ -233,7 +233,7 @@ fn the_grace_holds_for_work_that_is_only_reported(way: Way) {
         assert_eq!(host.mark.alive().len(), 1, "it is left running");
         host.mark.kill();
     }
-    // Who ends within the grace is not reported.
+    // Work that ends within the grace is not reported.
     let mut command = host.shell("sleep 0.05 >/dev/null 2>&1 & exit 0");
     command.background(BackgroundPolicy::report_only().grace(LONG));
     let child = host.spawn(&command);
@@ -325,7 +325,7 @@ fn a_terminate_grace_of_zero_kills_at_once(way: Way) {
     host.finish();
 }
 
-/// SPEC 1.3: Drained comes though settling goes on.
+/// SPEC 1.3: `Drained` does not wait for settling.
 fn the_verdict_never_waits_for_background_work(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.shell("echo why >&2; (read x <&9) >/dev/null 2>&1 & exit 3");
@@ -340,10 +340,10 @@ fn the_verdict_never_waits_for_background_work(way: Way) {
     host.finish();
 }
 
-/// SPEC 4.1: the pipe may outlive the group, and the group the pipe.
+/// SPEC 4.1: end of file and an empty group are independent of each other.
 fn end_of_file_and_background_work_say_nothing_about_each_other(way: Way) {
     let mut host = Host::new(way);
-    // The group is empty, and somebody outside it holds the pipe.
+    // The group is empty, but a process outside it holds the pipe.
     let mut command = host.shell("setsid sh -c 'echo >&8; read x <&7' & read x <&9");
     let (bell, out, gate) = (
         Bell::at(8, &mut command),
@@ -363,7 +363,7 @@ fn end_of_file_and_background_work_say_nothing_about_each_other(way: Way) {
         (SettledAs::None, Some(Verdict::Drained))
     );
 
-    // The pipe has ended, and somebody in the group lives.
+    // The pipe has ended, but a member of the group lives.
     let mut command = host.shell("(read x <&9) >/dev/null 2>&1 & exit 0");
     let gate = Gate::at(9, &mut command);
     command.background(policy(0));
@@ -379,7 +379,7 @@ fn end_of_file_and_background_work_say_nothing_about_each_other(way: Way) {
     host.finish();
 }
 
-/// SPEC 4.1: a zombie whose parent, outside the group, does not collect it.
+/// SPEC 4.1: a zombie whose parent is outside the group and does not reap it.
 fn a_zombie_is_no_background_work(way: Way) {
     let mut host = Host::new(way);
     let script = "use POSIX; if (!fork) { my $k = fork; exit 0 if !$k; POSIX::setsid(); open(my $b, '>&=', 8); print $b \"$k\\n\"; \
@@ -407,7 +407,7 @@ fn a_zombie_is_no_background_work(way: Way) {
     host.finish();
 }
 
-/// A part, not a test: only in a process of its own does it do anything.
+/// A helper process of the test below; as a test it does nothing.
 #[test]
 fn a_process_whose_main_thread_has_ended() {
     if !isolation::is_alone("a_process_whose_main_thread_has_ended", module_path!()) {
@@ -418,7 +418,7 @@ fn a_process_whose_main_thread_has_ended() {
     std::process::exit(0);
 }
 
-/// SPEC 4.1: state Z, more than one thread: alive.
+/// SPEC 4.1: a process in state Z with more than one thread is alive.
 fn a_process_whose_main_thread_has_ended_is_background_work(way: Way) {
     let mut host = Host::new(way);
     let exe = std::env::current_exe().expect("a name of this program");
@@ -465,7 +465,7 @@ fn a_process_whose_main_thread_has_ended_is_background_work(way: Way) {
     host.finish();
 }
 
-/// SPEC 4.5, and 4.4: who dies of the ladder's TERM was ordinary teardown.
+/// SPEC 4.5 and 4.4: a member that dies of the stop's SIGTERM was ordinary teardown.
 fn a_stop_during_the_grace_ends_it(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.shell("sleep 60 >/dev/null 2>&1 & exit 0");
@@ -538,7 +538,7 @@ fn a_failed_leader_and_its_work_are_told_apart(way: Way) {
     host.finish();
 }
 
-/// One look at /proc serves all who wait, and each is told of its own.
+/// One scan of /proc serves every generation that waits, each with its own members.
 fn two_generations_do_not_see_each_others_work(way: Way) {
     let mut host = Host::new(way);
     let start = |host: &mut Host, name: &str| {
@@ -569,7 +569,7 @@ fn two_generations_do_not_see_each_others_work(way: Way) {
     host.finish();
 }
 
-/// CASES 34. What the plain group cannot see is said plainly: `contained_by` is `group`.
+/// CASES 34: the report says that only the group was watched: `contained_by` is `group`.
 fn work_outside_the_group_is_not_seen_by_the_plain_group(way: Way) {
     let mut host = Host::new(way);
     let mut command =

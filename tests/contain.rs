@@ -1,5 +1,5 @@
-//! What has left the process group is found by a cookie and by a cgroup, waited for, and ended
-//! (SPEC 4.6).
+//! Processes that have left the process group are found by a cookie or a cgroup, waited for, and
+//! ended (SPEC 4.6).
 
 #[path = "support/cgroups.rs"]
 mod cgroups;
@@ -46,7 +46,7 @@ fn contained(
     command
 }
 
-/// Both that can see escapees, as far as they are there.
+/// The containments that find escapees; the cgroup only where one can be made.
 fn both() -> Vec<Containment> {
     let cgroup = cgroups().map(|_| Containment::Cgroup(CgroupOptions::default()));
     [Containment::Cookie].into_iter().chain(cgroup).collect()
@@ -54,10 +54,10 @@ fn both() -> Vec<Containment> {
 
 const ESCAPE: &str = "setsid sh -c 'echo $$ >&8; read x <&9' </dev/null >/dev/null 2>&1 & exit 0";
 
-/// CASES 34, as it is documented for the plain group.
+/// CASES 34: the documented limit of the process group.
 fn an_escapee_is_not_seen_by_the_group(way: Way) {
     let mut host = Host::new(way);
-    // Out of the group before the leader ends.
+    // The child has left the group before the leader ends.
     let script =
         "setsid sh -c 'echo $$ >&8; read x <&9' </dev/null >/dev/null 2>&1 & read x <&7; exit 0";
     let mut command = contained(&host, script, Containment::Group, policy());
@@ -166,7 +166,7 @@ fn escapees_are_ended_after_the_wait(way: Way) {
     }
 }
 
-/// Those in the group get it at once, those outside when they are found, and nobody twice.
+/// Members of the group get the signal at once, those outside when they are found, and nobody twice.
 fn a_stop_of_a_running_leader_reaches_those_outside_once(way: Way) {
     for containment in both() {
         let mut host = Host::new(way);
@@ -293,7 +293,7 @@ fn the_cgroup_of_kept_work_stays_until_it_is_empty(way: Way) {
     host.finish();
 }
 
-/// A refusal names the step, the directory and what is missing; nothing was started.
+/// The error names the step, the directory and what is missing. Nothing was started.
 #[test]
 fn a_cgroup_that_cannot_be_had_is_an_error_that_says_what_is_missing() {
     let mut reactor = Reactor::new().expect("a loop");
@@ -313,7 +313,7 @@ fn a_cgroup_that_cannot_be_had_is_an_error_that_says_what_is_missing() {
     assert!(!reactor.is_busy());
 }
 
-/// As another user: it is told how to have one delegated.
+/// Another user than root is told how to have a cgroup delegated.
 #[test]
 fn a_cgroup_that_may_not_be_written_is_told_with_how_to_delegate() {
     let test = "a_cgroup_that_may_not_be_written_is_told_with_how_to_delegate";
@@ -336,7 +336,7 @@ fn a_cgroup_that_may_not_be_written_is_told_with_how_to_delegate() {
     });
 }
 
-/// The ways that are not born into it enter it before they execute.
+/// A child that clone3(2) does not place into the cgroup enters it before exec.
 #[test]
 fn a_child_that_is_made_by_vfork_enters_its_cgroup_before_exec() {
     if cgroups().is_none() {
@@ -362,7 +362,7 @@ fn a_child_that_is_made_by_vfork_enters_its_cgroup_before_exec() {
     }
 }
 
-/// Names carry the id, so a run inside a run does not hide from the outer one.
+/// The id is in the cookie's name, so a nested run does not overwrite the outer one's cookie.
 #[test]
 fn cookies_of_nested_runs_stand_side_by_side() {
     let mut reactor = Reactor::new().expect("a loop");
@@ -380,7 +380,7 @@ fn cookies_of_nested_runs_stand_side_by_side() {
     );
 }
 
-/// SPEC 2.8: only when asked; and then no zombie is left of what it inherits.
+/// SPEC 2.8: the host becomes a subreaper only on request, and then reaps what it inherits.
 #[test]
 fn a_host_that_asks_is_subreaper_and_members_that_it_inherits_are_reaped() {
     let test = "a_host_that_asks_is_subreaper_and_members_that_it_inherits_are_reaped";
@@ -398,7 +398,7 @@ fn a_host_that_asks_is_subreaper_and_members_that_it_inherits_are_reaped() {
             story.background_wait().is_some()
         });
         assert_eq!(stat(pid).map(|stat| stat.parent), Some(std::process::id()));
-        // A child of the host's own is not touched.
+        // A child that the host has started itself is not reaped.
         let mut own = std::process::Command::new("true").spawn().expect("true");
         wait_until("a zombie", || {
             stat(own.id()).is_some_and(|stat| stat.state == 'Z')
@@ -456,7 +456,7 @@ fn what_is_adopted_counts_without_its_cookie_and_is_reaped() {
     });
 }
 
-/// CASES 26, for what is signalled one by one: a number that was known is not enough.
+/// CASES 26: a process id that was seen once is not enough to signal its present owner.
 #[test]
 fn a_signal_after_the_end_of_an_escapee_reaches_nobody() {
     let mut host = Host::with(&Reactor::builder());

@@ -1,4 +1,4 @@
-//! Exits: how they are learnt, and how they are told.
+//! Exits: how they are noticed and how they are reported.
 
 mod common;
 
@@ -85,8 +85,7 @@ fn code_signal_and_core_dump_are_told_apart(way: Way) {
             (exit.code, exit.signal, report.outcome),
             (None, Some(signal), Some(Outcome::Signaled))
         );
-        // Whether a core is dumped is the machine's business; that we say what the kernel says is
-        // ours.
+        // Whether a core is dumped depends on the machine. The report must agree with the kernel.
         let std = std::process::Command::new("sh")
             .args(["-c", &script])
             .current_dir(&dir)
@@ -98,7 +97,7 @@ fn code_signal_and_core_dump_are_told_apart(way: Way) {
     std::fs::remove_dir_all(&dir).expect("the directory goes");
 }
 
-/// The usual case: nothing is waited for.
+/// A child that leaves nothing behind is settled without a wait.
 fn the_exit_of_an_orderly_child_settles_and_closes_in_one_turn(way: Way) {
     way.alone(|| {
         let mut host = Host::new(way);
@@ -110,8 +109,8 @@ fn the_exit_of_an_orderly_child_settles_and_closes_in_one_turn(way: Way) {
             .skip_while(|(seen, _)| !matches!(seen, common::story::Seen::Exited(_)))
             .map(|(_, turn)| turn)
             .collect();
-        // Where the group cannot be asked through the pidfd its number is asked, and a zombie of
-        // the moment costs a look at /proc.
+        // Without the group flag the group is asked by number, and a short-lived zombie in it costs
+        // a scan of /proc.
         if matches!(way.mode, Mode::Pidfd | Mode::Uring) {
             assert!(turns.windows(2).all(|pair| pair[0] == pair[1]), "{story:?}");
         }
@@ -123,7 +122,7 @@ fn the_exit_of_an_orderly_child_settles_and_closes_in_one_turn(way: Way) {
     });
 }
 
-/// CASES 25. No background work, no grace wait, no signal.
+/// CASES 25: no background work, no wait for the grace, no signal.
 fn a_zombie_leader_is_no_background_work(way: Way) {
     let mut host = Host::new(way);
     let mut command = Command::new("true");
@@ -175,7 +174,7 @@ fn a_stopped_or_continued_child_is_not_an_exit(way: Way) {
     host.finish();
 }
 
-/// A process is not dead while other threads of it are still going.
+/// A process is alive while any of its threads runs.
 fn a_leader_whose_main_thread_has_ended_is_not_an_exit(way: Way) {
     let mut host = Host::new(way);
     let mut command = player("a_process_whose_main_thread_has_ended");
@@ -202,7 +201,7 @@ fn a_leader_whose_main_thread_has_ended_is_not_an_exit(way: Way) {
     host.finish();
 }
 
-/// This test binary as a child that plays a part.
+/// This test binary as a child process.
 fn player(part: &str) -> Command {
     let part = isolation::harness_name(part, module_path!());
     let mut command = Command::new(std::env::current_exe().expect("a name of this program"));
@@ -212,7 +211,7 @@ fn player(part: &str) -> Command {
     command
 }
 
-/// A part, not a test: only in a process of its own does it do anything.
+/// A helper process of the test above; as a test it does nothing.
 #[test]
 fn a_process_whose_main_thread_has_ended() {
     if !isolation::is_alone("a_process_whose_main_thread_has_ended", module_path!()) {
@@ -249,7 +248,7 @@ fn children_that_ended_before_the_loop_looked_are_found(way: Way) {
     host.finish();
 }
 
-/// CASES 23. Signals that were merged into one.
+/// CASES 23: several children, one SIGCHLD.
 fn five_hundred_exits_at_once_are_five_hundred_exits(way: Way) {
     let mut host = Host::new(way);
     let mut command = Command::new("true");
@@ -263,7 +262,7 @@ fn five_hundred_exits_at_once_are_five_hundred_exits(way: Way) {
     host.finish();
 }
 
-/// CASES 22. Another thread loops waitpid(-1, WNOHANG).
+/// CASES 22: another thread calls waitpid(-1, WNOHANG) in a loop.
 fn a_child_that_somebody_else_reaped_is_told_without_inventing_anything(way: Way) {
     way.alone(|| {
         static OVER: AtomicBool = AtomicBool::new(false);
@@ -280,7 +279,7 @@ fn a_child_that_somebody_else_reaped_is_told_without_inventing_anything(way: Way
         });
         let mut host = Host::new(way);
         let (mut known, mut unknown) = (0, 0);
-        // On a busy machine the thief seldom comes first.
+        // On a busy machine the other thread seldom comes first.
         for n in (0..5_000).take_while(|n| *n < 60 || STOLEN.load(Ordering::Relaxed) == 0) {
             let child = host.run(&format!("echo out; exit {}", n % 3 + 7));
             let story = host.until_closed(child);
@@ -343,8 +342,7 @@ fn exits_are_seen_with_sigchld_ignored(host: &mut Host) {
     }
 }
 
-/// CASES 22. SIGCHLD ignored by the host before the loop was built: the kernel reaps all children
-/// itself.
+/// CASES 22: the host ignores SIGCHLD before the loop is built, so the kernel reaps all children.
 fn an_ignored_sigchld_loses_no_exit(way: Way) {
     way.alone(|| {
         sys::ignore(Signal::CHLD);
@@ -354,7 +352,7 @@ fn an_ignored_sigchld_loses_no_exit(way: Way) {
     });
 }
 
-/// CASES 22, SPEC 2.1: this is why the SIGCHLD way also asks once a second.
+/// CASES 22, SPEC 2.1: without signals children are found by the round of every second.
 fn a_sigchld_that_is_ignored_behind_our_back_loses_no_exit(way: Way) {
     way.alone(|| {
         let mut host = Host::new(way);
@@ -369,8 +367,8 @@ fn a_sigchld_that_is_ignored_behind_our_back_loses_no_exit(way: Way) {
     });
 }
 
-/// CASES 20. The pidfd becomes readable, waitid has nothing: armed again, no spinning, and the
-/// real end is told later.
+/// CASES 20: the pidfd becomes readable while waitid(2) has nothing. The watch is armed again
+/// without spinning, and the exit is reported when it comes.
 fn a_dead_child_under_a_tracer_is_not_an_exit_until_the_tracer_lets_go(way: Way) {
     way.alone(|| {
         let mut host = Host::new(way);
@@ -416,7 +414,7 @@ fn resource_use_is_told_where_the_status_was_ours(way: Way) {
     host.finish();
 }
 
-/// What is refused, and what a loop that may choose must then choose.
+/// A system call that is refused, and the exit source that the loop must choose then.
 fn exits_with_calls_refused(test: &str, calls: &[(libc::c_long, i32)], check: impl Fn(&Reactor)) {
     isolation::alone(test, module_path!(), || {
         sys::refuse(calls);
@@ -432,7 +430,7 @@ fn exits_with_calls_refused(test: &str, calls: &[(libc::c_long, i32)], check: im
             (Some(7), "out\n".into())
         );
         assert!(drained(story));
-        // The group is still ended, without the leader and with it.
+        // A stop still ends the group, with and without its leader.
         let mut command = host.telling("(trap '' TERM; echo ready; exec sleep 60) & wait");
         command.stop(lastwords::StopPolicy::default().grace(ms(100)));
         let child = host.spawn(&command);
@@ -451,7 +449,7 @@ fn exits_with_calls_refused(test: &str, calls: &[(libc::c_long, i32)], check: im
     });
 }
 
-/// CASES 21. A seccomp filter that answers EPERM.
+/// CASES 21: a seccomp filter answers EPERM.
 #[test]
 fn exits_are_seen_where_pidfd_open_is_refused() {
     exits_with_calls_refused(
@@ -467,7 +465,7 @@ fn exits_are_seen_where_pidfd_open_is_refused() {
     );
 }
 
-/// CASES 21. A kernel that has no pidfd_open; a pidfd from clone needs none.
+/// CASES 21: no pidfd_open(2), but pidfds from clone3(2).
 #[test]
 fn exits_are_seen_where_pidfd_open_is_missing() {
     exits_with_calls_refused(
@@ -501,7 +499,7 @@ fn exits_are_seen_where_pidfd_send_signal_alone_is_missing() {
     );
 }
 
-/// CASES 21. No pidfds by any way: SIGCHLD takes over, and says why.
+/// CASES 21: no pidfds at all. SIGCHLD takes over, and the reason can be asked.
 #[test]
 fn exits_are_seen_where_nothing_of_pidfds_is_to_be_had() {
     let none = [

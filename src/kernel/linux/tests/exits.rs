@@ -1,10 +1,10 @@
-//! Exits: by pidfd, by SIGCHLD, taken by somebody else, told too early.
+//! Exits: by pidfd, by SIGCHLD, reaped by somebody else, announced too early.
 
 use crate::kernel::linux::tests::*;
 use crate::types::{Exit, StatusSource};
 use std::process::Command;
 
-/// Runs `true` and `echo` by turns, and wants the end of file at each exit notice.
+/// Runs `true` and `echo` in turn and expects end of file at each exit notice.
 fn ends_at_exit(rounds: usize) {
     for (round, words) in [&["true"][..], &["echo", "x"]]
         .iter()
@@ -32,8 +32,8 @@ fn ends_at_exit(rounds: usize) {
     }
 }
 
-// Both alone: a child that another thread starts has copies of all descriptors until its exec,
-// write ends included.
+// Both tests run in a process of their own: a child that another thread starts has copies of all
+// write ends until its exec.
 #[test]
 fn end_of_file_is_there_at_the_exit_notice() {
     alone(
@@ -86,7 +86,7 @@ fn loops_in_several_threads_do_not_disturb_each_other() {
                         rig.exit(token, CollectMode::Reap).exit,
                         Exit::with_code(round % 7, StatusSource::Waitid)
                     );
-                    // Not at once: see above. Without delay beyond the other's exec.
+                    // End of file may come later, when the other threads' children have called exec.
                     assert_eq!(
                         rig.rest(token, Stream::Stdout),
                         format!("{round}\n").as_bytes()
@@ -201,7 +201,7 @@ fn a_notice_for_a_child_that_lives_is_answered_not_yet_and_the_end_still_comes()
         for keep in [CollectMode::Reap, CollectMode::KeepZombie] {
             assert_eq!(rig.linux.collect(token, keep), Collected::NotYet);
         }
-        // Stopped and continued: no exit, whatever notice it makes.
+        // Stopping and continuing is no exit.
         assert_eq!(rig.linux.signal(token, Signal::STOP), Signalled::Sent);
         assert_eq!(
             rig.linux.collect(token, CollectMode::Reap),
@@ -277,7 +277,7 @@ fn a_host_that_ignores_sigchld_gets_its_exits() {
         || {
             for options in ways() {
                 let mut rig = Rig::new(options);
-                // After the handler was installed: behind the loop's back.
+                // After the loop has installed its handler.
                 // SAFETY: the kernel reaps from now on.
                 #[expect(unsafe_code, reason = "what a careless host does")]
                 unsafe {
@@ -366,8 +366,8 @@ fn what_exits_are_learnt_by_is_told() {
     assert!(rig.linux.capabilities().exit_why.contains("once a second"));
 }
 
-/// In a copy of this process: traces `pid`, says `t` (or `n` if it may not), reaps it at the first
-/// byte from `go` as a tracer does, and ends.
+/// Forks a tracer of `pid`. It writes `t` once it traces (`n` if that is not permitted), reaps the
+/// process as a tracer does when a byte comes from `go`, and ends.
 #[expect(unsafe_code, reason = "a debugger")]
 fn trace(pid: u32, say: &OwnedFd, go: &OwnedFd) -> i32 {
     let pid = i32::try_from(pid).expect("a pid");

@@ -1,9 +1,9 @@
-//! Groups: who is left, and signals that reach them and nobody else.
+//! Process groups: whether a member is left, and signals that reach the members and nobody else.
 
 use crate::kernel::linux::tests::*;
 
-/// Its leader ends at once; `body` lives on in the group, with the streams closed, until it is
-/// signalled.
+/// Starts a leader that ends at once and leaves a member of its group that runs `body` with its
+/// streams closed.
 fn left_behind(rig: &mut Rig, body: &str) -> (Token, u32) {
     let token = rig.start(0, sh(&format!("sh -c '{body}' >/dev/null 2>&1 & echo $!")));
     let member = rig.line(token).parse().expect("a pid");
@@ -124,8 +124,8 @@ fn a_stolen_zombie_pins_no_number() {
         let pid = rig.pid(token);
         rustix::process::waitpid(pidfd::pid_of(pid), rustix::process::WaitOptions::empty())
             .expect("stolen");
-        // The number is nobody's any more; the member is still reached, by a name of its own.
-        // Without such a name: not at all.
+        // The group's number is not reserved any more. The member is reached through a pidfd of its
+        // own, and not at all without one.
         rig.linux.inner.capabilities.pidfd_open = false;
         assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::NoWay);
         assert!(is_alive(member));
@@ -149,7 +149,7 @@ fn numbers_that_are_not_ours_are_refused() {
     let pidfd = rig.row(token).pidfd.take();
     for number in [0, 1, own, pidfd::own_session(), u32::MAX] {
         rig.row(token).pid = number;
-        // CONT does no harm if it goes through.
+        // CONT is harmless if it is sent after all.
         assert_eq!(
             rig.linux.signal(token, Signal::CONT),
             Signalled::NoWay,
@@ -214,8 +214,7 @@ fn without_pidfds_the_number_is_used_while_the_leader_is_ours() {
 #[test]
 fn a_group_of_another_user_denies() {
     if !rustix::process::geteuid().is_root() {
-        // Nobody else's group can be made without being root; the answer is told apart from ESRCH
-        // in `by_number` all the same.
+        // Only root can start a process of another user.
         assert!(rustix::process::geteuid().as_raw() > 0);
         return;
     }
@@ -230,7 +229,7 @@ fn a_group_of_another_user_denies() {
             #[expect(unsafe_code, reason = "becomes somebody else, and root again")]
             // SAFETY: the effective user alone changes, of all threads.
             let set = |uid: u32| assert_eq!(unsafe { libc::seteuid(uid) }, 0);
-            // A process may also signal by its real user: both are somebody else's.
+            // kill(2) compares the real user id too, so both are changed.
             #[expect(unsafe_code, reason = "becomes somebody else, and root again")]
             let both = |real: u32, effective: u32| {
                 // SAFETY: as above; the saved user stays root.
@@ -277,7 +276,7 @@ fn members_that_a_scan_has_found_are_signalled_by_their_own_names() {
             };
             while rig.linux.scan(&mut scan) == ScanStep::More {}
             assert_eq!(rig.row(token).known.len(), 1);
-            // Whoever has the number now is somebody else, by its start time.
+            // With another start time the process id means another process.
             rig.row(token).known[0].start += 1;
             let known = rig.row(token).known.clone();
             assert!(
@@ -288,7 +287,7 @@ fn members_that_a_scan_has_found_are_signalled_by_their_own_names() {
                 )
                 .is_err()
             );
-            // None of those that are known is left: a look of the signal's own finds who is.
+            // No known member is left, so the signal looks for members itself.
             assert_eq!(rig.linux.signal(token, Signal::STOP), Signalled::Sent);
             rig.row(token).known[0].start -= 1;
             assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::Sent);
@@ -299,8 +298,8 @@ fn members_that_a_scan_has_found_are_signalled_by_their_own_names() {
     );
 }
 
-/// A process with this number, which leads a group of its own, has a child in it, and sleeps;
-/// `None` where that is not permitted.
+/// Starts a process with this process id that leads a group of its own, has a child in it, and
+/// sleeps. `None` where choosing a process id is not permitted.
 #[expect(unsafe_code, reason = "chooses a process id")]
 fn stranger(pid: u32) -> Option<u32> {
     let wanted = [i32::try_from(pid).expect("a pid")];
@@ -318,7 +317,7 @@ fn stranger(pid: u32) -> Option<u32> {
         )
     };
     if child == 0 {
-        // Whoever reads this process's output is not to wait for it.
+        // The test's output is not held open by the copy.
         // SAFETY: the copy uses none of its descriptors.
         unsafe { libc::close_range(0, u32::MAX, 0) };
         // SAFETY: no memory is involved.
@@ -383,7 +382,7 @@ fn a_stranger_with_the_leaders_number_gets_nothing() {
                         rig.linux.signal_leader(token, Signal::KILL),
                         Signalled::Empty
                     );
-                    // And once more, with what a scan has found.
+                    // The next signal uses what a scan has found.
                     let mut scan = Scan {
                         id: 1,
                         members: vec![token],
