@@ -415,11 +415,34 @@ fn a_host_that_asks_is_subreaper_and_members_that_it_inherits_are_reaped() {
     });
 }
 
-/// A host without children of its own: whoever has thrown its environment away is found as well,
-/// and everything is reaped.
+/// The parent proves what a replaced environment hides.
 #[test]
-fn what_is_adopted_counts_without_its_cookie_and_is_reaped() {
-    let test = "what_is_adopted_counts_without_its_cookie_and_is_reaped";
+fn a_process_without_its_environment_is_found_under_a_member() {
+    let mut host = Host::with(&Reactor::builder());
+    let script = "setsid sh -c 'env -i sh -c \"echo \\$\\$ >&8; read x <&9\"; exit 0' \
+                  </dev/null >/dev/null 2>&1 & exit 0";
+    let mut command = contained(&host, script, Containment::Cookie, policy());
+    let gate = Gate::at(9, &mut command);
+    let bell = Bell::at(8, &mut command);
+    let child = host.spawn(&command);
+    let pid: u32 = bell.wait().trim().parse().expect("a number");
+    host.until_story(child, "BackgroundWait", |story| {
+        story.background_wait().is_some()
+    });
+    gate.open();
+    let story = host.until_closed(child);
+    let settled = story.settled().expect("settled");
+    assert!(
+        settled.processes.iter().any(|process| process.pid == pid),
+        "{settled:?}"
+    );
+    host.finish();
+}
+
+/// In a host without other children an orphan counts even without its cookie, and is reaped.
+#[test]
+fn an_orphan_of_the_only_child_counts_without_its_cookie_and_is_reaped() {
+    let test = "an_orphan_of_the_only_child_counts_without_its_cookie_and_is_reaped";
     isolation::alone(test, module_path!(), || {
         let mut host = Host::with(Reactor::builder().adopt_orphans(true));
         let script = "setsid env -i sh -c 'echo $$ >&8; (true &); (true &); read x <&9' </dev/null >/dev/null 2>&1 & exit 4";

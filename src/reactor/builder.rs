@@ -71,12 +71,17 @@ impl Builder {
         self
     }
 
-    /// The same as [`Builder::subreaper`], for a host that has no children but the loop's, such as
-    /// the first process of a container: every orphan that it inherits is reaped, and counts as a
-    /// member of the (one) command that is contained by a cookie. Default: off.
+    /// Like [`Builder::subreaper`], for a program that has no children but the loop's, such as the
+    /// first process of a container: every orphan that it inherits is reaped.
+    ///
+    /// An orphan without a cookie counts as a member of a command that is contained by one
+    /// ([`Containment::Cookie`](crate::Containment::Cookie)) only if its parent was seen to be a
+    /// member, or if it can have no other origin: the process had no child when that command was
+    /// started, and no other command was started since. Children that the process had before, and
+    /// their orphans, are neither waited for nor signalled.
     ///
     /// **A host that waits for children of its own, or has a second loop, must not ask for this**:
-    /// the loop reaps whatever child ends.
+    /// the loop reaps whatever child ends. Default: off.
     pub fn adopt_orphans(&mut self, on: bool) -> &mut Builder {
         self.linux.orphans = if on { Orphans::Adopt } else { Orphans::Leave };
         self

@@ -2,7 +2,7 @@
 
 use super::support::{
     LASTWORDS, Running, Scratch, eventually, finish, finish_with_report, is_alive, lastwords,
-    read_report, shell, text,
+    read_report, shell, text, with_default_actions,
 };
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader};
@@ -76,6 +76,66 @@ fn work_is_terminated_after_its_wait_and_killed_after_its_grace() {
         text(&output.stderr)
     );
     assert!(!is_alive(text(&output.stdout)));
+}
+
+/// CASES 49: a shell starts a helper and executes lastwords, as the entry points of containers do.
+#[test]
+fn a_child_that_was_there_before_is_neither_waited_for_nor_signalled() {
+    for options in [
+        "--contain cookie --background terminate --background-grace 0",
+        "--contain cookie --background-wait 50s",
+        "--init",
+    ] {
+        let scratch = Scratch::new();
+        let (file, pid) = (scratch.path("report.json"), scratch.path("pid"));
+        let script = format!(
+            "sleep 1000 </dev/null >/dev/null 2>&1 & echo $! >{}; exec {LASTWORDS} run {options} --report {} -- true",
+            pid.display(),
+            file.display()
+        );
+        let output = finish(with_default_actions("sh").args(["-c", &script]));
+        let helper = std::fs::read_to_string(&pid).expect("the helper's process id");
+        let lives = is_alive(&helper);
+        kill(&helper);
+        let report = read_report(&file);
+        assert_eq!(output.status.code(), Some(0), "{options}: {output:?}");
+        assert_eq!(report["background"]["state"], "none", "{options}: {report}");
+        assert!(
+            report["background"]["waited_ms"].as_u64() < Some(9_000),
+            "{options}: {report}"
+        );
+        assert!(lives, "{options}");
+    }
+}
+
+/// CASES 49: what such a helper leaves behind is inherited by lastwords, and still nobody's.
+#[test]
+fn an_orphan_of_a_child_that_was_there_before_is_not_signalled() {
+    let scratch = Scratch::new();
+    let (file, go, pid) = (
+        scratch.path("report.json"),
+        scratch.path("go"),
+        scratch.path("pid"),
+    );
+    let script = format!(
+        "(while ! [ -e {go} ]; do sleep 0.01; done; \
+            (setsid sh -c 'echo $$ >{pid}.new; mv {pid}.new {pid}; exec sleep 1000' &)) \
+         </dev/null >/dev/null 2>&1 & \
+         exec {LASTWORDS} run --contain cookie --background terminate --background-grace 0 --report {file} \
+         -- sh -c ': >{go}; while ! [ -e {pid} ]; do sleep 0.01; done; \
+            while [ \"$(cut -d\" \" -f4 /proc/$(cat {pid})/stat)\" != $PPID ]; do sleep 0.01; done'",
+        go = go.display(),
+        pid = pid.display(),
+        file = file.display()
+    );
+    let output = finish(with_default_actions("sh").args(["-c", &script]));
+    let orphan = std::fs::read_to_string(&pid).expect("the orphan's process id");
+    let lives = is_alive(&orphan);
+    kill(&orphan);
+    let report = read_report(&file);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(report["background"]["state"], "none", "{report}");
+    assert!(lives);
 }
 
 /// The nearer of the wait and the time limit is shown, with the limit as the reason.

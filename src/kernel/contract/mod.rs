@@ -222,8 +222,9 @@ pub enum Orphans {
     Leave,
     /// This process inherits them; those that are found to be members are reaped when they end.
     Inherit,
-    /// The same, and all children that this process has, or is given, belong to the loop: they are
-    /// reaped, whoever they are, and count as members of what is contained by a cookie.
+    /// The same, and all children of the process are the loop's: every orphan is reaped. One without
+    /// a cookie is a member of a generation contained by a cookie only if its parent was seen to be
+    /// one, or if the process had no child when the generation was started.
     Adopt,
 }
 

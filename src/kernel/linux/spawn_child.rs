@@ -47,6 +47,9 @@ impl Inner {
             .as_deref()
             .map(ContainmentState::inside)
             .unwrap_or_default();
+        // A zombie of an orphan would count as a child that was there before.
+        self.reap_zombies();
+        self.scanner.before_spawn(generation);
         let launched = self
             .register(&stdio, inside.cgroup, generation)
             .and_then(|()| self.spawner.launch(plan, stdio.targets, inside));

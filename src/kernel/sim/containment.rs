@@ -241,32 +241,36 @@ impl Sim {
                     pid: process.pid,
                     birth: process.birth,
                 });
-                if !is_known
+                let is_found = is_known
+                    || self.is_own_orphan(leader, process)
+                    || self.is_child_of_member(entry, process);
+                if !is_found
                     && process.condition == Condition::Stuck
                     && process.birth > leader.birth
                 {
                     return Belongs::NotKnown;
                 }
-                is_known
-                    || process.shown_cookie() == Some(leader.birth)
-                    || self.is_adopted(leader, process)
+                is_found || process.shown_cookie() == Some(leader.birth)
             }
         };
         if found { Belongs::Yes } else { Belongs::No }
     }
 
-    /// Where all children belong to the loop, whoever was inherited counts as a member of the first
-    /// that is contained by a cookie.
-    fn is_adopted(&self, leader: Known, process: &Process) -> bool {
+    /// An orphan that the host has inherited, where every orphan descends from this leader.
+    fn is_own_orphan(&self, leader: Known, process: &Process) -> bool {
         let is_leader = |birth: u64| self.table.iter().any(|(_, e)| e.leader.birth == birth);
-        let first = self
-            .table
-            .iter()
-            .find(|(_, e)| e.contained == Contained::Cookie && e.leader.birth < process.birth);
         self.options.orphans == Orphans::Adopt
             && process.ppid == HOST
+            && process.birth > leader.birth
             && !is_leader(process.birth)
-            && first.is_some_and(|(_, e)| e.leader == leader)
+            && self.orphan_owner == Some(leader.birth)
+    }
+
+    /// The parent of the process is a member.
+    fn is_child_of_member(&self, entry: &Entry, process: &Process) -> bool {
+        self.world
+            .process(process.ppid)
+            .is_some_and(|parent| self.belongs(entry, parent) == Belongs::Yes)
     }
 
     // ------------------------------------------------------------------ inherited zombies

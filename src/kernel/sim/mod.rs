@@ -191,6 +191,9 @@ pub struct Sim {
     worst_wait: u64,
     /// The look that is under way.
     scan: group::Look,
+    /// The leader that every orphan of the host descends from: the host had no child when it was
+    /// started, and no other leader was started since. By [`process::Process::birth`].
+    orphan_owner: Option<u64>,
     /// What comes about before this is told together then.
     merge_until: Ns,
 }
@@ -240,6 +243,7 @@ impl Sim {
             batches: 0,
             worst_wait: 0,
             scan: group::Look::default(),
+            orphan_owner: None,
             merge_until: Ns::ZERO,
         }
     }

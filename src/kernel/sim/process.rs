@@ -9,6 +9,9 @@ use std::sync::Arc;
 
 /// The number of the host in the simulated world.
 pub const HOST: u32 = 100;
+/// The family of a child of the host that is no leader. The first birth is 1.
+pub const NO_FAMILY: u64 = 0;
+
 /// The number of the process that adopts orphans.
 pub const INIT: u32 = 1;
 
@@ -128,7 +131,7 @@ pub struct Process {
     pub sid: u32,
     /// Which process it is, whatever its number: what a pidfd holds on to.
     pub birth: u64,
-    /// The [`Process::birth`] of the leader it descends from.
+    /// The [`Process::birth`] of the leader it descends from, or [`NO_FAMILY`].
     pub family: u64,
     /// Its command name.
     pub comm: String,

@@ -4,7 +4,7 @@ use super::containment::Contained;
 use super::fault::{Call, Fault, Planned};
 use super::log::{Happened, Violation};
 use super::pipe::{Flow, HostEnd, Moved, Pipe, PipeId};
-use super::process::Descriptor;
+use super::process::{Descriptor, HOST};
 use super::repro::Started;
 use super::script::{PLAY, Script};
 use super::table::{Entry, ExitSeen, Known};
@@ -89,6 +89,8 @@ impl Sim {
         let started_at = SystemTime::UNIX_EPOCH
             + Duration::from_secs(1_700_000_000)
             + self.world.now.to_duration();
+        self.reap_strangers();
+        let has_children = self.world.processes().any(|p| p.ppid == HOST);
         let pid = self.world.spawn(recipe);
         if let Some(started) = self.started.last_mut() {
             started.pid = pid;
@@ -97,6 +99,7 @@ impl Sim {
             pid,
             birth: self.world.process(pid).map_or(0, |p| p.birth),
         };
+        self.orphan_owner = (!has_children).then_some(leader.birth);
         let ours = |pipe: Option<(PipeId, bool)>| pipe.and_then(|(id, raw)| (!raw).then_some(id));
         let raw = |pipe: Option<(PipeId, bool)>| {
             pipe.and_then(|(id, raw)| raw.then_some(SimEnd::Pipe(id)))

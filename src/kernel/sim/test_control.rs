@@ -1,7 +1,7 @@
 //! What a test may ask of the world, and do to it behind the host's back.
 
 use super::pipe::{Moved, Pipe, PipeId};
-use super::process::{Condition, Descriptor, INIT, Process};
+use super::process::{Condition, Descriptor, INIT, NO_FAMILY, Process};
 use super::script::Script;
 use super::world::{Mark, Recipe, World};
 use crate::types::{Exit, Ns, Signal, Stream};
@@ -101,6 +101,26 @@ impl World {
     /// The next processes get these numbers, as soon as they are free.
     pub fn use_pids(&mut self, pids: impl IntoIterator<Item = u32>) {
         self.wanted.extend(pids);
+    }
+
+    /// A child of the host that is no generation's leader: one that the process had before it
+    /// executed the host's program. It leads a group of its own.
+    pub fn sibling(&mut self, script: &Script) -> u32 {
+        let pid = self.spawn(Recipe {
+            comm: "sibling".to_owned(),
+            acts: script.acts().clone(),
+            fds: [Descriptor::Null; 3],
+            ignore: Vec::new(),
+            block: Vec::new(),
+            mark: Mark::None,
+            exec_at: self.now,
+            exec_error: None,
+            exit_watch: None,
+        });
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.family = NO_FAMILY;
+        }
+        pid
     }
 
     /// A process that has nothing to do with the host, leading a group and a session of its own; it

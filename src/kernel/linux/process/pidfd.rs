@@ -6,6 +6,7 @@
 )]
 
 use crate::types::{CollectMode, Errno, Exit, ExitInfo, ResourceUsage, Signal, StatusSource};
+use rustix::process::{WaitId, WaitIdOptions};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -75,6 +76,12 @@ pub(crate) fn any_zombie() -> Option<u32> {
     u32::try_from(unsafe { info.si_pid() })
         .ok()
         .filter(|pid| *pid > 0)
+}
+
+/// Whether this process has a child, running or not yet reaped.
+pub(crate) fn has_children() -> bool {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    !rustix::process::waitid(WaitId::All, look).is_err_and(|e| e == rustix::io::Errno::CHILD)
 }
 
 fn waitid(kind: libc::idtype_t, id: u32, flags: i32) -> WaitResult {

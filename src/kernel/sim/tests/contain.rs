@@ -270,6 +270,51 @@ fn a_host_that_inherits_reaps_members_and_one_that_adopts_reaps_everybody() {
     }
 }
 
+/// CASES 49.
+#[test]
+fn children_that_the_host_had_before_and_their_orphans_are_nobodys() {
+    let mut sim = Sim::new(SimOptions {
+        orphans: Orphans::Adopt,
+        ..SimOptions::default()
+    });
+    // Its child becomes the host's orphan after the leader was started.
+    let text = "fork { sleep 5ms; fork { sleep forever }; exit 0 }; sleep forever";
+    let script = Script::parse(text).expect("a script");
+    sim.world_mut().sibling(&script);
+    start_in(&mut sim, 0, "sleep 20ms", Containment::Cookie);
+    exit(&mut sim, 0);
+    pass(&mut sim, 10);
+    assert_eq!(members(&mut sim, 0), (vec![], true));
+    assert_eq!(sim.signal(token(0), Signal::KILL), Signalled::Empty);
+    assert!(sim.violations().is_empty());
+    assert_eq!(
+        sim.world().processes().filter(|p| !p.is_zombie()).count(),
+        2
+    );
+}
+
+/// CASES 49.
+#[test]
+fn an_orphan_without_a_cookie_counts_if_it_was_seen_under_a_member() {
+    let mut sim = Sim::new(SimOptions {
+        orphans: Orphans::Adopt,
+        ..SimOptions::default()
+    });
+    sim.world_mut()
+        .sibling(&Script::parse("sleep forever").expect("a script"));
+    let text = "fork { setsid; fork { setsid; exec clean \"bare\" { sleep forever } }; sleep 50ms }; sleep 1ms";
+    start_in(&mut sim, 0, text, Containment::Cookie);
+    exit(&mut sim, 0);
+    pass(&mut sim, 10);
+    assert_eq!(members(&mut sim, 0).0.len(), 2);
+    pass(&mut sim, 100);
+    let left = members(&mut sim, 0).0;
+    let names: Vec<&str> = left.iter().map(|m| m.who.comm.as_str()).collect();
+    assert_eq!(names, ["bare"]);
+    assert_eq!(sim.signal(token(0), Signal::KILL), Signalled::Sent);
+    assert!(sim.violations().is_empty());
+}
+
 #[test]
 fn a_fault_in_a_script_is_met_by_the_next_such_call_for_its_command() {
     let mut sim = Sim::new(SimOptions::default());

@@ -5,12 +5,11 @@
 //! known to be dead.
 
 use super::state::{EscapeeSearch, MemberSearch, ScanState, Target, ZombieMember};
-use crate::kernel::Orphans;
 use crate::kernel::linux::containment::ContainmentState;
 use crate::kernel::linux::process::group::is_empty_by_number;
 use crate::kernel::linux::process::leader::LeaderState;
+use crate::kernel::linux::process::pidfd;
 use crate::kernel::linux::table::{Row, Table};
-use rustix::process::{WaitId, WaitIdOptions, waitid};
 
 impl ScanState {
     /// Whether every target without a member found has certainly none. `previous` are the zombies
@@ -33,7 +32,7 @@ impl ScanState {
                 Some(ContainmentState::Cgroup(cgroup)) => cgroup.is_populated() == Some(false),
                 Some(ContainmentState::Cookie(_)) => {
                     self.is_group_empty(target, search, row, previous)
-                        && has_no_orphans(table, escapees)
+                        && has_no_orphans(target, table, escapees)
                 }
                 None => self.is_group_empty(target, search, row, previous),
             }
@@ -64,14 +63,10 @@ impl ScanState {
     }
 }
 
-/// Whether this process has no child at all, where every orphan that it inherits belongs to the one
-/// generation there is.
-fn has_no_orphans(table: &Table, escapees: &EscapeeSearch) -> bool {
-    if escapees.orphans != Orphans::Adopt
+/// Whether the generation has certainly no orphan without a cookie. A generation that owns all
+/// orphans has none if this process has no child. That cannot be asked while a leader is not reaped.
+fn has_no_orphans(target: &Target, table: &Table, escapees: &EscapeeSearch) -> bool {
+    !escapees.owns_orphans(target.token)
         || table.iter().any(|row| row.leader != LeaderState::Reaped)
-    {
-        return true;
-    }
-    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    waitid(WaitId::All, look).is_err()
+        || !pidfd::has_children()
 }

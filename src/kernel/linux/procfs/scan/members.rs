@@ -60,10 +60,10 @@ impl ScanState {
         &mut self,
         context: &mut Context<'_>,
         pid: u32,
-        target: usize,
+        index: usize,
         found: &mut Vec<Found>,
     ) {
-        let Some(target) = self.targets.get_mut(target) else {
+        let Some(target) = self.targets.get_mut(index) else {
             return;
         };
         let is_ended_leader = target.is_ended_leader(pid);
@@ -88,7 +88,7 @@ impl ScanState {
         }
         if stat.is_alive() {
             let member = stat.into_member(pid, self.now, context.proc.ticks());
-            self.complete.members &= target.add_member(member, found);
+            self.add_member(index, member, found);
             return;
         }
         search.others += 1;
@@ -109,14 +109,8 @@ impl ScanState {
     }
 
     /// Checks a process that is in the target's cgroup, and so belongs to it whatever its group is.
-    fn check_cgroup_member(
-        &mut self,
-        proc: &Proc,
-        pid: u32,
-        target: usize,
-        found: &mut Vec<Found>,
-    ) {
-        let Some(target) = self.targets.get_mut(target) else {
+    fn check_cgroup_member(&mut self, proc: &Proc, pid: u32, index: usize, found: &mut Vec<Found>) {
+        let Some(target) = self.targets.get(index) else {
             return;
         };
         if target.is_ended_leader(pid) {
@@ -127,14 +121,15 @@ impl ScanState {
             Ok(stat) if stat.group == target.pid || !stat.is_alive() => {}
             Ok(stat) => {
                 let member = stat.into_member(pid, self.now, proc.ticks());
-                self.complete.members &= target.add_member(member, found);
+                self.add_member(index, member, found);
             }
             Err(e) => self.complete.members &= is_gone(e),
         }
     }
 
-    /// Checks whether a process belongs to a target by its cookie, or as an orphan; returns the
-    /// cost. A process that is older than every leader with a cookie is not read further.
+    /// Checks whether a process belongs to a target by its cookie, or as an orphan of the generation
+    /// that owns them; returns the cost. A process that is older than every leader with a cookie is
+    /// not read further.
     fn check_cookie(&mut self, context: Context<'_>, pid: u32, found: &mut Vec<Found>) -> usize {
         let Context {
             proc,
@@ -175,24 +170,58 @@ impl ScanState {
             }
             return cost::READ_STAT;
         }
-        let by_cookie =
+        let mut target =
             known.or_else(|| self.find_by_cookie(proc, pid, &stat, &escapees.cookie_prefix));
-        let target = by_cookie.or_else(|| {
-            if escapees.orphans == Orphans::Adopt && is_orphan {
-                self.find_target(|target| target.seeks_cookie_since(stat.start))
-            } else {
-                None
+        if target.is_none() && is_orphan {
+            target = self.find_target(|target| {
+                escapees.owns_orphans(target.token) && target.seeks_cookie_since(stat.start)
+            });
+        }
+        match target.and_then(|index| Some((index, self.targets.get(index)?))) {
+            None => self.descent.others.push((stat.parent, identity)),
+            Some((_, target))
+                if target.is_ended_leader(pid)
+                    // Members of the group were found by the group already.
+                    || is_group_member(&stat, target.pid, target.session, target.leader) => {}
+            Some((index, _)) => {
+                let member = stat.into_member(pid, self.now, proc.ticks());
+                self.add_member(index, member, found);
             }
-        });
-        if let Some(target) = target.and_then(|target| self.targets.get_mut(target))
-            && !target.is_ended_leader(pid)
-            // Members of the group were found by the group already.
-            && !is_group_member(&stat, target.pid, target.session, target.leader)
-        {
-            let member = stat.into_member(pid, self.now, proc.ticks());
-            self.complete.members &= target.add_member(member, found);
         }
         cost::READ_STAT + cost::READ_ENVIRON
+    }
+
+    /// Adds the children of one member to its target, whatever their environment; returns the cost.
+    /// `None` when no member is left whose children were not looked for.
+    pub(super) fn visit_children(&mut self, proc: &Proc, found: &mut Vec<Found>) -> Option<usize> {
+        let (parent, index) = self.descent.parents.pop()?;
+        let others = &self.descent.others;
+        let begin = others.partition_point(|(ppid, _)| *ppid < parent.pid);
+        let children: Vec<ProcessIdentity> = others
+            .iter()
+            .skip(begin)
+            .take_while(|(ppid, _)| *ppid == parent.pid)
+            .map(|(_, child)| *child)
+            .collect();
+        for child in &children {
+            // The child is read before the parent: if the parent's process id still means the same
+            // process then, it did when the child named it as its parent.
+            let is_child = |stat: &Stat| stat.start == child.start && stat.parent == parent.pid;
+            let Some(stat) = proc.stat(child.pid).ok().filter(is_child) else {
+                continue;
+            };
+            let is_parent = proc
+                .stat(parent.pid)
+                .is_ok_and(|stat| stat.start == parent.start);
+            let is_in_group = self.targets.get(index).is_none_or(|target| {
+                is_group_member(&stat, target.pid, target.session, target.leader)
+            });
+            if is_parent && stat.is_alive() && !is_in_group {
+                let member = stat.into_member(child.pid, self.now, proc.ticks());
+                self.add_member(index, member, found);
+            }
+        }
+        Some(cost::SKIP + children.len() * 2 * cost::READ_STAT)
     }
 
     /// The target whose cookie is in the environment of this process.

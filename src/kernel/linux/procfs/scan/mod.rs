@@ -71,6 +71,7 @@ impl Scanner {
             escapees: EscapeeSearch {
                 cookie_prefix: cookie_prefix.to_vec(),
                 orphans,
+                orphan_owner: None,
             },
             inherited_zombies: Vec::new(),
             previous_zombies: Vec::new(),
@@ -87,6 +88,14 @@ impl Scanner {
     /// /proc, if it could be opened.
     pub(crate) fn proc(&self) -> Option<&Proc> {
         self.proc.as_ref().ok()
+    }
+
+    /// Must be called right before a child is started: decides which generation owns the orphans
+    /// that this process will inherit.
+    pub(crate) fn before_spawn(&mut self, generation: Token) {
+        if self.escapees.orphans == Orphans::Adopt {
+            self.escapees.orphan_owner = (!pidfd::has_children()).then_some(generation);
+        }
     }
 
     /// One slice. At the end of a scan the members found are noted in the table: signals go to them
@@ -196,7 +205,9 @@ impl ScanState {
         }
         if let Some(pid) = self.queue.pids.pop() {
             return Some(match self.phase {
-                ScanPhase::Members => self.visit_process(context, pid, found),
+                ScanPhase::Members | ScanPhase::Descendants => {
+                    self.visit_process(context, pid, found)
+                }
                 ScanPhase::Holders if self.queue.examined.binary_search(&pid).is_ok() => cost::SKIP,
                 ScanPhase::Holders => self.open_fds(proc, pid),
             });
@@ -204,6 +215,15 @@ impl ScanState {
         if !self.queue.is_listed {
             self.list_processes(proc, buffer);
             return Some(cost::LIST);
+        }
+        if self.phase == ScanPhase::Members && self.index.cookies_since.is_some() {
+            self.phase = ScanPhase::Descendants;
+            self.descent.others.sort_unstable();
+        }
+        if self.phase == ScanPhase::Descendants
+            && let Some(cost) = self.visit_children(proc, found)
+        {
+            return Some(cost);
         }
         if self.phase == ScanPhase::Holders
             || self.index.streams.is_empty()

@@ -9,7 +9,7 @@ use crate::kernel::linux::process::leader::LeaderState;
 use crate::kernel::linux::procfs::{Inode, Proc};
 use crate::kernel::linux::table::{Reader, Row, Table};
 use crate::kernel::{Found, Orphans, Scan, ScanStep};
-use crate::types::{Member, Stream, Token, limits};
+use crate::types::{Member, Stream, Token, TokenKind, limits};
 use std::time::Duration;
 
 /// What the scan goes through now.
@@ -17,6 +17,8 @@ use std::time::Duration;
 pub(super) enum ScanPhase {
     /// All processes, to find members. Members of a target's group are also examined as holders.
     Members,
+    /// The children of members, and their children in turn, for members without a cookie.
+    Descendants,
     /// All the other processes, to find holders.
     Holders,
 }
@@ -96,7 +98,7 @@ impl Target {
     }
 
     /// Adds a member. Returns `false` beyond [`limits::MEMBERS`].
-    pub(super) fn add_member(&mut self, member: Member, found: &mut Vec<Found>) -> bool {
+    fn add_member(&mut self, member: Member, found: &mut Vec<Found>) -> bool {
         match &mut self.search {
             Search::Members(search) if search.found < limits::MEMBERS => {
                 search.found += 1;
@@ -165,6 +167,29 @@ pub(super) struct EscapeeSearch {
     /// The prefix of the names of this kernel object's cookies.
     pub(super) cookie_prefix: Vec<u8>,
     pub(super) orphans: Orphans,
+    /// The generation that every orphan of this process descends from: all children of the process
+    /// are the loop's ([`Orphans::Adopt`]), there was none when this generation was started, and no
+    /// other was started since.
+    pub(super) orphan_owner: Option<Token>,
+}
+
+impl EscapeeSearch {
+    /// Whether an orphan without a cookie certainly descends from this generation's leader. The
+    /// kernel keeps no ancestry after a reparenting, so nothing else proves it.
+    pub(super) fn owns_orphans(&self, generation: Token) -> bool {
+        self.orphan_owner
+            .is_some_and(|owner| owner.with(TokenKind::Spawn) == generation.with(TokenKind::Spawn))
+    }
+}
+
+/// What is needed to find the descendants of members.
+#[derive(Debug, Default)]
+pub(super) struct Descent {
+    /// Members whose children are still to be looked for, with the index of their target.
+    pub(super) parents: Vec<(ProcessIdentity, usize)>,
+    /// Processes that belong to no target by themselves, with the process id of their parent;
+    /// sorted by that when the first phase is over.
+    pub(super) others: Vec<(u32, ProcessIdentity)>,
 }
 
 /// What one step of a scan works with.
@@ -185,6 +210,7 @@ pub(super) struct ScanState {
     pub(super) targets: Vec<Target>,
     pub(super) index: TargetIndex,
     pub(super) queue: PidQueue,
+    pub(super) descent: Descent,
     /// The process whose descriptors are being examined.
     pub(super) fds: Option<FdList>,
     /// Zombies in the groups of the targets.
@@ -203,6 +229,7 @@ impl ScanState {
             targets: Vec::with_capacity(scan.members.len() + scan.holders.len()),
             index: TargetIndex::default(),
             queue: PidQueue::default(),
+            descent: Descent::default(),
             fds: None,
             zombies: Vec::new(),
             complete: Complete {
@@ -227,6 +254,21 @@ impl ScanState {
         state.index.cgroup_pids.sort_unstable();
         state.index.streams.sort_unstable();
         state
+    }
+
+    /// Adds a member of a target. Its children are looked for later if the target has a cookie.
+    pub(super) fn add_member(&mut self, target: usize, member: Member, found: &mut Vec<Found>) {
+        let Some(place) = self.targets.get_mut(target) else {
+            return;
+        };
+        if place.has_cookie() {
+            let identity = ProcessIdentity {
+                pid: member.who.pid,
+                start: member.start,
+            };
+            self.descent.parents.push((identity, target));
+        }
+        self.complete.members &= place.add_member(member, found);
     }
 
     fn member_search(&mut self, row: &Row) -> MemberSearch {
