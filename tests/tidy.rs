@@ -2,6 +2,8 @@
 //!
 //! Exceptions are lists in this file. They are printed, and one that is not needed any more fails.
 
+#[path = "tidy/architecture.rs"]
+mod architecture;
 #[path = "tidy/cases.rs"]
 mod cases;
 #[path = "tidy/references.rs"]
@@ -447,6 +449,11 @@ fn every_row_of_the_case_list_has_a_named_test() {
     assert!(missing.is_empty(), "rows without a test: {missing:?}");
     let unknown: Vec<&usize> = named.keys().filter(|row| !rows.contains(row)).collect();
     assert!(unknown.is_empty(), "no such rows: {unknown:?}");
+}
+
+#[test]
+fn the_tables_of_the_architecture_are_those_of_the_code() {
+    none("docs/ARCHITECTURE.md differs", &architecture::differences());
 }
 
 #[test]
