@@ -6,9 +6,9 @@ mod common;
 use common::gate::{Bell, Gate};
 use common::host::Host;
 use common::proc::{stat, wait_comm, wait_zombie};
-use common::story::{Seen, Story};
 use common::{LONG, Way, every_way, ms, sys, wait_until};
 use lastwords::__internals::testing::isolation;
+use lastwords::__internals::testing::oracle::{History, Observed};
 use lastwords::{
     BackgroundPolicy, Command, ContainedBy, Generation, Outcome, SettledAs, Signal, StopPolicy,
     StopReason, Stream, Verdict, Wait,
@@ -43,7 +43,7 @@ fn policy(grace: u64) -> BackgroundPolicy {
     BackgroundPolicy::default().grace(ms(grace))
 }
 
-fn settled(story: &Story) -> (SettledAs, Option<bool>) {
+fn settled(story: &History) -> (SettledAs, Option<bool>) {
     let settled = story.settled().expect("settled");
     assert_eq!(settled.contained_by, ContainedBy::Group);
     (settled.state, settled.state.complete())
@@ -74,8 +74,8 @@ fn work_that_gave_its_output_away_is_listed_waited_for_and_terminated(way: Way) 
     });
     let story = host.story(child);
     assert_eq!(
-        story.turn_of(|seen| matches!(seen, Seen::Exited(_))),
-        story.turn_of(|seen| matches!(seen, Seen::Drained(..)))
+        story.turn_of(|seen| matches!(seen, Observed::Exited(_))),
+        story.turn_of(|seen| matches!(seen, Observed::Drained(..)))
     );
     assert_eq!(
         story.drain().map(|drain| drain.verdict),

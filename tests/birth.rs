@@ -7,6 +7,7 @@ use common::gate::Gate;
 use common::host::Host;
 use common::proc::{children, descriptors, mask_has, own_status, stat, wait_dead};
 use common::{LONG, Mode, Way, every_way, ms, sys};
+use lastwords::__internals::testing::oracle::History;
 use lastwords::{Command, Reactor, Signal, SpawnStep, Stream, Verdict};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::fd::AsRawFd;
@@ -23,7 +24,7 @@ every_way! {
     the_host_is_changed_as_little_as_possible,
 }
 
-fn drained(story: &common::story::Story) -> bool {
+fn drained(story: &History) -> bool {
     story
         .drain()
         .is_some_and(|drain| drain.verdict == Verdict::Drained)

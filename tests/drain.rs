@@ -7,8 +7,8 @@ use common::gate::{Bell, Gate};
 use common::host::{Host, delivered};
 use common::log::Log;
 use common::proc::{wait_comm, wait_zombie};
-use common::story::{Seen, Story};
 use common::{LONG, Way, every_way, ms};
+use lastwords::__internals::testing::oracle::{History, Observed};
 use lastwords::{
     BackgroundPolicy, Bound, Capture, DrainPolicy, EndedBy, Generation, Outcome, Output, SettledAs,
     Stream, StreamEnd, Verdict, Wait,
@@ -42,16 +42,16 @@ fn short(idle: u64, limit: u64) -> DrainPolicy {
     DrainPolicy::default().idle(ms(idle)).limit(ms(limit))
 }
 
-fn exited(seen: &Seen) -> bool {
-    matches!(seen, Seen::Exited(_))
+fn exited(seen: &Observed) -> bool {
+    matches!(seen, Observed::Exited(_))
 }
 
-fn drained(seen: &Seen) -> bool {
-    matches!(seen, Seen::Drained(..))
+fn drained(seen: &Observed) -> bool {
+    matches!(seen, Observed::Drained(..))
 }
 
 /// Asserts that a drain has timed out by this, not before `at_least`.
-fn assert_timed_out(story: &Story, by: EndedBy, at_least: Duration) {
+fn assert_timed_out(story: &History, by: EndedBy, at_least: Duration) {
     let drain = story.drain().expect("a verdict");
     assert_eq!(
         (drain.verdict, drain.ended_by),

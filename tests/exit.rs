@@ -8,6 +8,7 @@ use common::proc::{stat, wait_zombie};
 use common::tracer::Tracer;
 use common::{LONG, Mode, Way, every_way, ms, sys, wait_until};
 use lastwords::__internals::testing::isolation;
+use lastwords::__internals::testing::oracle::{History, Observed};
 use lastwords::{
     Command, ExitSource, Outcome, Output, Reactor, SettledAs, Signal, StatusSource, Stream, Verdict,
 };
@@ -29,7 +30,7 @@ every_way! {
     resource_use_is_told_where_the_status_was_ours,
 }
 
-fn drained(story: &common::story::Story) -> bool {
+fn drained(story: &History) -> bool {
     story
         .drain()
         .is_some_and(|drain| drain.verdict == Verdict::Drained)
@@ -106,7 +107,7 @@ fn the_exit_of_an_orderly_child_settles_and_closes_in_one_turn(way: Way) {
         let turns: Vec<_> = story
             .events
             .iter()
-            .skip_while(|(seen, _)| !matches!(seen, common::story::Seen::Exited(_)))
+            .skip_while(|(seen, _)| !matches!(seen, Observed::Exited(_)))
             .map(|(_, turn)| turn)
             .collect();
         // Without the group flag the group is asked by number, and a short-lived zombie in it costs

@@ -6,8 +6,8 @@ use common::gate::{Bell, Gate};
 use common::host::Host;
 use common::log::Log;
 use common::proc::descriptors;
-use common::story::Story;
 use common::{Way, every_way, ms};
+use lastwords::__internals::testing::oracle::History;
 use lastwords::{
     BackgroundPolicy, Capture, DrainPolicy, EndedBy, Event, LastWordsPolicy, Reactor, SettledAs,
     Stream, StreamEnd, Verdict,
@@ -31,7 +31,7 @@ fn short(idle: u64, limit: u64) -> DrainPolicy {
 }
 
 /// Asserts that a drain has timed out by this, not before `at_least`.
-fn assert_timed_out(story: &Story, by: EndedBy, at_least: Duration) {
+fn assert_timed_out(story: &History, by: EndedBy, at_least: Duration) {
     let drain = story.drain().expect("a verdict");
     assert_eq!(
         (drain.verdict, drain.ended_by),

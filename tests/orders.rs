@@ -6,7 +6,7 @@
 //! ends of file, exits, the passing of each bound, stops, a restart, notices for nothing, thieves)
 //! and what cannot be before what. Each order is played from the beginning on a loop over the
 //! simulated kernel (`orders/play.rs`), to the end, and the invariants are checked after every turn
-//! (`lastwords::__internals::testing::fuzz::watch`).
+//! (`lastwords::__internals::testing::oracle`).
 //!
 //! By default the longer casts have one turn after each happening or one turn after all of them;
 //! `LASTWORDS_ORDERS=full` cuts them into turns in every way as the shorter ones are.
@@ -14,7 +14,7 @@
 #[path = "orders/play.rs"]
 mod play;
 
-use lastwords::__internals::testing::fuzz::watch::Edge;
+use lastwords::__internals::testing::oracle::Edge;
 use lastwords::{CgroupOptions, Containment};
 use play::{Cast, Leader, Move, Other, play};
 use std::collections::BTreeSet;

@@ -2,7 +2,9 @@
 //! library as it is built for its users.
 //!
 //! * [`isolation`] runs one test in a process of its own.
+//! * [`oracle`] checks what a host is told, event by event.
 //! * [`fuzz`] holds the bodies of the fuzz targets.
 
 pub mod fuzz;
 pub mod isolation;
+pub mod oracle;

@@ -2,8 +2,8 @@
 
 use super::mark::Mark;
 use super::proc::stat;
-use super::story::Story;
 use super::{LONG, Way};
+use lastwords::__internals::testing::oracle::{History, Naming};
 use lastwords::{Builder, Capture, Command, Generation, Output, Reactor, Stream};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Host {
     pub(crate) reactor: Reactor,
     pub(crate) mark: Mark,
-    stories: BTreeMap<Generation, Story>,
+    stories: BTreeMap<Generation, History>,
 }
 
 impl Host {
@@ -49,7 +49,7 @@ impl Host {
     /// Starts it, without waiting for exec.
     pub(crate) fn start(&mut self, command: &Command) -> Generation {
         let generation = self.reactor.start(command).expect("a process");
-        self.stories.insert(generation, Story::default());
+        self.stories.insert(generation, History::default());
         generation
     }
 
@@ -59,7 +59,7 @@ impl Host {
             .reactor
             .spawn(command)
             .expect("a process that executes its program");
-        self.stories.insert(generation, Story::default());
+        self.stories.insert(generation, History::default());
         generation
     }
 
@@ -93,7 +93,7 @@ impl Host {
             .stories
             .get_mut(&generation)
             .unwrap_or_else(|| panic!("an event of a stranger: {event:?}"));
-        story.tell(event, turn);
+        story.record(event, turn);
         if story.report.is_some() {
             for stream in Stream::ALL {
                 story.kept[stream.index()] = self.reactor.take(generation, stream);
@@ -102,7 +102,7 @@ impl Host {
                     "taken twice"
                 );
             }
-            story.check_closed();
+            story.check_report(Naming::Complete);
         }
         true
     }
@@ -139,8 +139,8 @@ impl Host {
         &mut self,
         generation: Generation,
         what: &str,
-        so: impl Fn(&Story) -> bool,
-    ) -> &Story {
+        so: impl Fn(&History) -> bool,
+    ) -> &History {
         self.until(what, |host| so(&host.stories[&generation]));
         &self.stories[&generation]
     }
@@ -153,17 +153,17 @@ impl Host {
     }
 
     /// Turns until the leader's end is told.
-    pub(crate) fn until_exited(&mut self, generation: Generation) -> &Story {
+    pub(crate) fn until_exited(&mut self, generation: Generation) -> &History {
         self.until_story(generation, "Exited", |story| story.exit().is_some())
     }
 
     /// Turns until the verdict is told.
-    pub(crate) fn until_drained(&mut self, generation: Generation) -> &Story {
+    pub(crate) fn until_drained(&mut self, generation: Generation) -> &History {
         self.until_story(generation, "Drained", |story| story.drain().is_some())
     }
 
     /// Turns until it is closed; nothing of it may be left but what has left its group.
-    pub(crate) fn until_closed(&mut self, generation: Generation) -> &Story {
+    pub(crate) fn until_closed(&mut self, generation: Generation) -> &History {
         self.until_story(generation, "Closed", |story| story.report.is_some());
         let story = &self.stories[&generation];
         if let Some(pid) = story.report().pid {
@@ -178,7 +178,7 @@ impl Host {
     }
 
     /// What was told of it so far.
-    pub(crate) fn story(&self, generation: Generation) -> &Story {
+    pub(crate) fn story(&self, generation: Generation) -> &History {
         &self.stories[&generation]
     }
 

@@ -16,7 +16,6 @@ pub(crate) mod host;
 pub(crate) mod log;
 pub(crate) mod mark;
 pub(crate) mod proc;
-pub(crate) mod story;
 pub(crate) mod sys;
 pub(crate) mod tracer;
 

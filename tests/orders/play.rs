@@ -1,10 +1,13 @@
 //! One order, played from the beginning to the end.
 
-use lastwords::__internals::testing::fuzz::watch::{Edge, Watch};
+use lastwords::__internals::testing::oracle::{
+    Clarity, Conditions, Edge, Pace, Started, WorldOracle,
+};
 use lastwords::sim::{Fault, Ns, Script, Sim, SimEnd, SimOptions};
 use lastwords::{
     BackgroundPolicy, Command, Containment, DrainPolicy, Errno, Exit, ExitSource, Generation,
-    Reactor, Signal, SpawnStep, StatusSource, StopPolicy, Stopping, Stream, Wait,
+    Reactor, SettledAs, Signal, SpawnStep, StatusSource, StopPolicy, Stopping, Stream, Verdict,
+    Wait,
 };
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -154,7 +157,7 @@ fn policies(command: &mut Command) {
 /// The run, and who is in it.
 pub(crate) struct Run<'a> {
     pub(crate) reactor: Reactor<Sim>,
-    pub(crate) watch: Watch,
+    pub(crate) oracle: WorldOracle,
     cast: &'a Cast,
     first: Generation,
     old: Generation,
@@ -191,11 +194,16 @@ impl<'a> Run<'a> {
             options.exit_source = ExitSource::Sigchld;
         }
         let mut reactor = Reactor::simulated(options);
-        let mut watch = Watch::new(told.clone(), [IDLE, LIMIT]);
-        let old = start(&mut reactor, &mut watch, "exit 0", 0, Containment::Group);
+        let mut oracle = WorldOracle::new(Conditions {
+            run: told.clone(),
+            clarity: Clarity::Clear,
+            pace: Pace::Instant,
+            drain_bounds: Some([IDLE, LIMIT]),
+        });
+        let old = start(&mut reactor, &mut oracle, "exit 0", 0, Containment::Group);
         while reactor.is_busy() {
             let _turn = reactor.turn(None).expect("a turn");
-            watch.events(&mut reactor);
+            oracle.take_events(&mut reactor);
         }
         match cast.leader {
             Leader::IsSlow => reactor.sim().inject(Fault::SlowExec(Ns::from(SLOW_EXEC))),
@@ -209,7 +217,7 @@ impl<'a> Run<'a> {
         }
         let first = start(
             &mut reactor,
-            &mut watch,
+            &mut oracle,
             &cast.script(),
             3,
             cast.contain.clone(),
@@ -217,7 +225,7 @@ impl<'a> Run<'a> {
         let leader = reactor.pid(first).expect("it has been started");
         let mut run = Run {
             reactor,
-            watch,
+            oracle,
             cast,
             first,
             old,
@@ -253,7 +261,7 @@ impl<'a> Run<'a> {
                 let n = sim
                     .world_mut()
                     .put(self.leader, Stream::Stdout, b"of the leader\n");
-                self.watch.wrote(self.first, n);
+                self.oracle.leader_wrote(self.first, n);
             }
             Move::OtherBytes => {
                 sim.world_mut()
@@ -265,7 +273,7 @@ impl<'a> Run<'a> {
             }
             Move::Exit => {
                 if sim.world_mut().end(self.leader, code(3)) {
-                    self.watch.ended_by_itself(self.first);
+                    self.oracle.ended_by_itself(self.first);
                 }
             }
             Move::OtherEnds => {
@@ -289,7 +297,7 @@ impl<'a> Run<'a> {
             Move::Restart => {
                 start(
                     &mut self.reactor,
-                    &mut self.watch,
+                    &mut self.oracle,
                     "print stdout \"two\\n\"; exit 0",
                     0,
                     Containment::Group,
@@ -303,7 +311,7 @@ impl<'a> Run<'a> {
 
     fn let_go(&mut self) {
         // What was told up to here is asked for: after it nothing may come.
-        self.watch.events(&mut self.reactor);
+        self.oracle.take_events(&mut self.reactor);
         let Ok(detached) = self.reactor.detach(self.first) else {
             return;
         };
@@ -318,7 +326,7 @@ impl<'a> Run<'a> {
             .into_iter()
             .flatten(),
         );
-        self.watch.let_go(self.first);
+        self.oracle.detached(self.first);
     }
 
     fn stray(&mut self) {
@@ -339,10 +347,10 @@ impl<'a> Run<'a> {
     /// The host does what there is to be done now.
     fn turns(&mut self) {
         for _ in 0..TURNS {
-            self.watch.before(&mut self.reactor);
+            self.oracle.before_turn(&mut self.reactor);
             let turn = self.reactor.turn(Some(Duration::ZERO)).expect("a turn");
-            self.watch.events(&mut self.reactor);
-            self.watch.turn(&mut self.reactor);
+            self.oracle.take_events(&mut self.reactor);
+            self.oracle.after_turn(&mut self.reactor);
             if !turn.more {
                 return;
             }
@@ -356,20 +364,20 @@ impl<'a> Run<'a> {
         while self.reactor.is_busy() {
             turns += 1;
             assert!(turns < TURNS, "no end: {}", self.told);
-            self.watch.before(&mut self.reactor);
+            self.oracle.before_turn(&mut self.reactor);
             let _turn = self
                 .reactor
                 .turn(None)
                 .unwrap_or_else(|e| panic!("{e}: {}", self.told));
-            self.watch.events(&mut self.reactor);
-            self.watch.turn(&mut self.reactor);
+            self.oracle.take_events(&mut self.reactor);
+            self.oracle.after_turn(&mut self.reactor);
         }
         // An unkillable one can be killed in the end, and is reaped though nobody asks for it.
         self.reactor.sim().world_mut().thaw(self.leader);
         self.pass(Duration::from_secs(3));
         self.turns();
         let unseen = self.cast.other == Other::Escapes && self.cast.contain == Containment::Group;
-        let escaped = unseen || self.watch.is_let_go(self.first);
+        let escaped = unseen || self.oracle.is_detached(self.first);
         if escaped {
             for pid in [Some(self.leader), self.other].into_iter().flatten() {
                 self.reactor.sim().world_mut().kill(pid, Signal::KILL);
@@ -379,14 +387,38 @@ impl<'a> Run<'a> {
             self.reactor.sim().raw_close(end);
         }
         self.turns();
-        self.watch.end(&mut self.reactor)
+        self.check_settled();
+        self.oracle.finish(&mut self.reactor)
+    }
+
+    /// Whoever only exits is drained and leaves nobody, whatever happens to the others.
+    fn check_settled(&self) {
+        for generation in self.oracle.generations() {
+            let history = self.oracle.history(generation);
+            let settled = history.settled().map(|settled| settled.state);
+            let by_policy = [SettledAs::Reported, SettledAs::Kept, SettledAs::Disabled];
+            assert!(
+                settled.is_none_or(|state| !by_policy.contains(&state)),
+                "{history:?}: {}",
+                self.told
+            );
+            if generation != self.first {
+                let verdict = history.drain().map(|drain| drain.verdict);
+                assert_eq!(
+                    (verdict, settled),
+                    (Some(Verdict::Drained), Some(SettledAs::None)),
+                    "{history:?}: {}",
+                    self.told
+                );
+            }
+        }
     }
 }
 
 /// Starts a script; `code` is what it exits with when it ends by itself.
 fn start(
     reactor: &mut Reactor<Sim>,
-    watch: &mut Watch,
+    oracle: &mut WorldOracle,
     script: &str,
     code: i32,
     contain: Containment,
@@ -396,7 +428,11 @@ fn start(
     command.arg(script).containment(contain);
     policies(&mut command);
     let generation = reactor.start(&command).expect("the simulation starts it");
-    watch.started(reactor, generation, code);
+    let started = Started {
+        script: script.to_owned(),
+        exit_code: Some(code),
+    };
+    oracle.started(reactor, generation, started);
     generation
 }
 

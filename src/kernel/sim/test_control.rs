@@ -44,6 +44,11 @@ impl World {
         self.pipes.iter().map(|(id, pipe)| (*id, pipe))
     }
 
+    /// One pipe, if either side still has it open.
+    pub fn pipe(&self, id: PipeId) -> Option<&Pipe> {
+        self.pipes.get(&id)
+    }
+
     /// Ends a process as it is told; `false` if there is none, or it has ended.
     pub fn end(&mut self, pid: u32, exit: Exit) -> bool {
         let alive = self.processes.get(&pid).is_some_and(|p| !p.is_zombie());

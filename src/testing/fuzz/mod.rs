@@ -8,7 +8,6 @@ mod ordering;
 mod ring;
 mod sanitize;
 mod spawn_spec;
-pub mod watch;
 mod wheel;
 
 pub use ordering::ordering;

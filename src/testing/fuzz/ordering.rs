@@ -1,10 +1,11 @@
-//! A host and a world do things in any order; [`Watch`] knows what may be told of it.
+//! The loop on the simulated kernel, under operations of the host and of the world in any order.
 
 use super::Bytes;
-use super::watch::Watch;
 use crate::command::{Capture, CgroupOptions, Command, Containment};
 use crate::kernel::sim::{Call, Fault, Sim, SimEnd, SimOptions, faults};
 use crate::reactor::{Generation, Reactor, Stopping};
+use crate::report::SettledAs;
+use crate::testing::oracle::{Clarity, Conditions, Pace, Started, WorldOracle};
 use crate::types::{
     BackgroundPolicy, DrainPolicy, Exit, ExitSource, MemberWatch, Ns, Signal, StatusSource,
     StopPolicy, Stream, Wait,
@@ -26,6 +27,8 @@ const SCRIPTS: [&str; 7] = [
 const MOST: usize = 5;
 const OPERATIONS: usize = 80;
 const TURNS: u32 = 2_000;
+/// What a leader exits with if it ends by itself.
+const EXIT_CODE: i32 = 7;
 const MILLIS: [u64; 8] = [0, 1, 30, 100, 201, 310, 1_002, 5_003];
 
 /// What the host does between turns.
@@ -71,14 +74,14 @@ struct One {
 struct Run<'a> {
     from: Bytes<'a>,
     reactor: Reactor<Sim>,
-    watch: Watch,
+    oracle: WorldOracle,
     bounds: [Duration; 2],
     all: Vec<One>,
     ends: Vec<SimEnd>,
 }
 
-/// Faults in which nobody ends, nothing is lost, and nothing that has happened is kept back: what
-/// [`Watch`] promises holds in spite of them.
+/// Faults in which nobody ends, nothing is lost, and nothing that has happened is held back: what
+/// the oracle asserts holds in spite of them.
 fn is_harmless(fault: Fault) -> bool {
     match fault {
         Fault::SlowExec(_)
@@ -130,11 +133,16 @@ pub fn ordering(input: &[u8]) {
     let millis = |byte: u8| Duration::from_millis(MILLIS[usize::from(byte) % MILLIS.len()]);
     let bounds = [millis(from.byte()), millis(from.byte())];
     let reactor = Reactor::simulated(options);
-    let watch = Watch::new(format!("kind {kind}, bounds {bounds:?}"), bounds);
+    let oracle = WorldOracle::new(Conditions {
+        run: format!("kind {kind}, bounds {bounds:?}"),
+        clarity: Clarity::Clear,
+        pace: Pace::Instant,
+        drain_bounds: Some(bounds),
+    });
     let mut run = Run {
         from,
         reactor,
-        watch,
+        oracle,
         bounds,
         all: Vec::new(),
         ends: Vec::new(),
@@ -185,9 +193,9 @@ impl Run<'_> {
             Operation::Put => self.put(at),
             Operation::End => {
                 let (pid, is_leader) = self.somebody(at);
-                let exit = Exit::with_code(7, StatusSource::Waitid);
+                let exit = Exit::with_code(EXIT_CODE, StatusSource::Waitid);
                 if self.reactor.sim().world_mut().end(pid, exit) && is_leader && !is_deaf {
-                    self.watch.ended_by_itself(generation);
+                    self.oracle.ended_by_itself(generation);
                 }
             }
             Operation::Usr1 => {
@@ -201,6 +209,9 @@ impl Run<'_> {
                     .collect();
                 let (call, fault) = list[usize::from(self.from.below(list.len() as u16))];
                 self.reactor.sim().inject_at(call, fault);
+                if matches!(call, Call::Scan | Call::Probe | Call::Watch) {
+                    self.oracle.lower_clarity(Clarity::IncompleteScans);
+                }
             }
             Operation::Steal => self.reactor.sim().world_mut().steal(leader),
             Operation::Look => self.look(generation),
@@ -242,7 +253,11 @@ impl Run<'_> {
             );
         }
         let generation = self.reactor.start(&command).expect("nothing is refused");
-        self.watch.started(&mut self.reactor, generation, 7);
+        let started = Started {
+            script: script.to_owned(),
+            exit_code: Some(EXIT_CODE),
+        };
+        self.oracle.started(&mut self.reactor, generation, started);
         let leader = self
             .reactor
             .pid(generation)
@@ -290,13 +305,13 @@ impl Run<'_> {
         let bytes = vec![b'x'; usize::from(self.from.byte()) * 9 + 1];
         let n = self.reactor.sim().world_mut().put(pid, stream, &bytes);
         if is_leader && stream == Stream::Stdout {
-            self.watch.wrote(self.all[at].generation, n);
+            self.oracle.leader_wrote(self.all[at].generation, n);
         }
     }
 
     fn let_go(&mut self, generation: Generation) {
         // What was told up to here is asked for: after it nothing may come.
-        self.watch.events(&mut self.reactor);
+        self.oracle.take_events(&mut self.reactor);
         let Ok(detached) = self.reactor.detach(generation) else {
             return;
         };
@@ -310,7 +325,7 @@ impl Run<'_> {
             .into_iter()
             .flatten(),
         );
-        self.watch.let_go(generation);
+        self.oracle.detached(generation);
     }
 
     fn look(&mut self, generation: Generation) {
@@ -325,10 +340,10 @@ impl Run<'_> {
 
     fn turns(&mut self) {
         for _ in 0..TURNS {
-            self.watch.before(&mut self.reactor);
+            self.oracle.before_turn(&mut self.reactor);
             let turn = self.reactor.turn(Some(Duration::ZERO)).expect("a turn");
-            self.watch.events(&mut self.reactor);
-            self.watch.turn(&mut self.reactor);
+            self.oracle.take_events(&mut self.reactor);
+            self.oracle.after_turn(&mut self.reactor);
             if !turn.more {
                 return;
             }
@@ -342,10 +357,10 @@ impl Run<'_> {
         while self.reactor.is_busy() {
             turns += 1;
             assert!(turns < TURNS, "no end");
-            self.watch.before(&mut self.reactor);
+            self.oracle.before_turn(&mut self.reactor);
             let _turn = self.reactor.turn(None).expect("nobody waits for nothing");
-            self.watch.events(&mut self.reactor);
-            self.watch.turn(&mut self.reactor);
+            self.oracle.take_events(&mut self.reactor);
+            self.oracle.after_turn(&mut self.reactor);
         }
         let sim = self.reactor.sim();
         for One { leader, .. } in &self.all {
@@ -365,6 +380,11 @@ impl Run<'_> {
         }
         sim.advance(Ns::from_millis(3_000));
         self.turns();
-        self.watch.end(&mut self.reactor);
+        for generation in self.oracle.generations() {
+            let settled = self.oracle.history(generation).settled();
+            let unknown = [SettledAs::Reported, SettledAs::Kept, SettledAs::Disabled];
+            assert!(settled.is_none_or(|settled| !unknown.contains(&settled.state)));
+        }
+        self.oracle.finish(&mut self.reactor);
     }
 }
