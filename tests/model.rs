@@ -81,7 +81,7 @@ fn explore(config: &Config) -> Explored {
         config.feeds_stdin,
         config.group_signal,
     )
-    .led_by(100);
+    .with_leader(100);
     let mut world = World::new(config);
     for effect in lifecycle.begin(Ns::ZERO) {
         assert!(matches!(
@@ -554,10 +554,10 @@ fn every_order_of_the_small_world_keeps_the_invariants_closes_and_walks_every_ed
     assert!(all.problems.is_empty(), "{:?}", all.problems.keys());
 
     let diagrams = [
-        ("drain", include_str!("../src/lifecycle/generation.rs")),
-        ("group", include_str!("../src/lifecycle/group.rs")),
-        ("stop", include_str!("../src/lifecycle/stop.rs")),
-        ("settle", include_str!("../src/lifecycle/settle.rs")),
+        ("drain", include_str!("../src/lifecycle/drain/phase.rs")),
+        ("group", include_str!("../src/lifecycle/group/phase.rs")),
+        ("stop", include_str!("../src/lifecycle/stop/phase.rs")),
+        ("settle", include_str!("../src/lifecycle/settle/phase.rs")),
     ];
     for (machine, (name, source)) in diagrams.into_iter().enumerate() {
         let drawn = diagram(source);

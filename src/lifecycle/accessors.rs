@@ -1,88 +1,91 @@
-//! What is asked of a life: where it is, what it needs, and what the report says.
+//! The queries of [`Lifecycle`]: its state, what it allows, and what the report says.
 
-use super::machines::{Completion, Lifecycle};
-use super::{Timer, generation, group, settle, stop};
+use super::dispatch::{Completion, Lifecycle};
+use super::vocabulary::Timer;
+use super::{drain, group, settle, stop};
 use crate::report::{ContainedBy, DrainReport, Settled, SettledAs, StopReport, StreamEnd};
 use crate::types::{CollectMode, DetachError, Exit, Member, Ns, Outcome, StopPolicy, Stream};
 
-/// Where a generation is, in the words of the documentation.
+/// The state of a generation, as the documentation names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// The process exists; whether it executes its program is not known yet.
+    /// The process exists. Whether it executes its program is not known yet.
     Spawning,
     /// The program runs.
     Running,
-    /// The leader has ended; its streams are being drained.
+    /// The leader has ended, and its streams are being drained.
     Exited,
     /// Every captured stream has ended.
     Drained,
-    /// A bound passed, or a stop ended the drain, with a stream still open.
+    /// A bound passed, or a stop was over, with a stream still open.
     DrainTimedOut,
-    /// It could not be started, and its process has not gone yet.
+    /// The spawn has failed, and its process has not ended yet.
     Failing,
-    /// It could not be started.
+    /// The spawn has failed.
     Failed,
-    /// The leader withstood SIGKILL and never ended.
+    /// A stop could not end the leader.
     Unfinished,
-    /// The host has let it go (detach).
-    Gone,
+    /// The host has taken the process over.
+    Detached,
 }
 
 /// How far a stop has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StopStage {
-    /// Nobody has asked for one.
+    /// No stop was asked for.
     Idle,
-    /// The first signal is sent; the grace runs.
+    /// The first signal was sent, and the grace runs.
     Terminating,
-    /// SIGKILL is sent.
+    /// SIGKILL was sent.
     Killing,
-    /// Nothing more is done: the group is empty, or cannot be ended.
+    /// The stop is over: the group is empty, or cannot be ended.
     Over,
 }
 
 impl Lifecycle {
-    /// Where it is.
+    /// The current state.
     pub fn state(&self) -> State {
         match self.drain.phase() {
-            generation::Phase::Spawning => State::Spawning,
-            generation::Phase::Failing => State::Failing,
-            generation::Phase::Running => State::Running,
-            generation::Phase::Sweeping { .. }
-            | generation::Phase::Exited
-            | generation::Phase::LastRead { .. } => State::Exited,
-            generation::Phase::Drained => State::Drained,
-            generation::Phase::DrainTimedOut { .. } => State::DrainTimedOut,
-            generation::Phase::Failed => State::Failed,
-            generation::Phase::Unfinished => State::Unfinished,
-            generation::Phase::Gone => State::Gone,
+            drain::Phase::Spawning => State::Spawning,
+            drain::Phase::Failing => State::Failing,
+            drain::Phase::Running => State::Running,
+            drain::Phase::FirstRead { .. }
+            | drain::Phase::Exited
+            | drain::Phase::LastRead { .. } => State::Exited,
+            drain::Phase::Drained => State::Drained,
+            drain::Phase::DrainTimedOut { .. } => State::DrainTimedOut,
+            drain::Phase::Failed => State::Failed,
+            drain::Phase::Unfinished => State::Unfinished,
+            drain::Phase::Detached => State::Detached,
         }
     }
 
-    /// How it is stopped when nothing else is said.
+    /// The stop policy of the command.
     pub fn stop_policy(&self) -> StopPolicy {
         self.config.policy.stop
     }
 
-    /// What the leader is to be collected with, now. It is kept as a zombie only where its number
-    /// is the one safe way to the group, and a way may be needed: a stop is in progress, or
-    /// nobody looks (so nobody else is known). Not if the generation closes with the exit.
+    /// How the leader is to be collected now.
+    ///
+    /// It is kept as a zombie where its process id is the only safe way to signal the group, and
+    /// the group may have to be signalled: a stop is in progress, or detection is disabled and so
+    /// no member is known. It is reaped if the generation closes with the exit.
     pub fn collect_mode(&self) -> CollectMode {
         let may_signal = self.stop.is_in_progress() || self.config.policy.background.disabled;
         let closes_now = match self.drain.phase() {
-            generation::Phase::Running => {
+            drain::Phase::Running => {
                 !self.drain.streams().any_open() && !self.stop.is_in_progress()
             }
-            generation::Phase::Failing => true,
-            generation::Phase::Spawning
-            | generation::Phase::Sweeping { .. }
-            | generation::Phase::Exited
-            | generation::Phase::LastRead { .. }
-            | generation::Phase::Drained
-            | generation::Phase::DrainTimedOut { .. }
-            | generation::Phase::Failed
-            | generation::Phase::Unfinished
-            | generation::Phase::Gone => false,
+            drain::Phase::Failing => true,
+            drain::Phase::Spawning
+            | drain::Phase::FirstRead { .. }
+            | drain::Phase::Exited
+            | drain::Phase::LastRead { .. }
+            | drain::Phase::Drained
+            | drain::Phase::DrainTimedOut { .. }
+            | drain::Phase::Failed
+            | drain::Phase::Unfinished
+            | drain::Phase::Detached => false,
         };
         if may_signal && !self.config.group_signal && !closes_now {
             CollectMode::KeepZombie
@@ -91,12 +94,12 @@ impl Lifecycle {
         }
     }
 
-    /// Nothing changes any more: it is closed, or the host has let it go.
+    /// The generation is closed or detached. Nothing changes any more.
     pub fn is_closed(&self) -> bool {
-        self.completion == Completion::Closed || self.drain.phase() == generation::Phase::Gone
+        self.completion == Completion::Closed || self.drain.phase() == drain::Phase::Detached
     }
 
-    /// Whether the host may let it go, now.
+    /// Whether the host may take the process over now.
     ///
     /// # Errors
     ///
@@ -109,7 +112,7 @@ impl Lifecycle {
         match self.state() {
             State::Spawning | State::Failing | State::Failed => Err(DetachError::NotStarted),
             State::Unfinished => Err(DetachError::Killing),
-            State::Gone => Err(DetachError::Gone),
+            State::Detached => Err(DetachError::Gone),
             State::Running | State::Exited | State::Drained | State::DrainTimedOut => {
                 match self.stop_stage() {
                     StopStage::Killing => Err(DetachError::Killing),
@@ -123,8 +126,10 @@ impl Lifecycle {
     pub fn stop_stage(&self) -> StopStage {
         match self.stop.phase() {
             stop::Phase::Idle => StopStage::Idle,
-            stop::Phase::Terminating { .. } | stop::Phase::Counting => StopStage::Terminating,
-            stop::Phase::Killing | stop::Phase::Naming(_) => StopStage::Killing,
+            stop::Phase::Terminating { .. } | stop::Phase::ListingSurvivors => {
+                StopStage::Terminating
+            }
+            stop::Phase::Killing | stop::Phase::ListingStuck(_) => StopStage::Killing,
             stop::Phase::Over(_) => StopStage::Over,
         }
     }
@@ -134,50 +139,51 @@ impl Lifecycle {
         matches!(self.state(), State::Drained | State::DrainTimedOut)
     }
 
-    /// The stream is captured, and has not ended.
+    /// The stream is captured and has not ended.
     pub fn is_open(&self, stream: Stream) -> bool {
         self.drain.streams().is_open(stream)
     }
 
     /// The leader's exit was seen.
     pub fn exit_seen(&self) -> bool {
-        self.drain.leaders_exit().is_some()
+        self.drain.exit().is_some()
     }
 
-    /// Who was found in the group: for [`Effect::WatchMembers`] and the `BackgroundWait` event.
+    /// The members of the newest list, for `Effect::WatchMembers` and the `BackgroundWait` event.
     pub fn members(&self) -> &[Member] {
         self.group.members()
     }
 
-    /// The leader's end.
+    /// How the leader ended.
     pub fn exit(&self) -> Option<Exit> {
-        self.drain.leaders_exit()
+        self.drain.exit()
     }
 
-    /// In one word; `None` before the exit, and when it could not be started.
+    /// The outcome. `None` before the exit, and after a failed spawn.
     pub fn outcome(&self) -> Option<Outcome> {
         self.drain.outcome()
     }
 
-    /// The drain; `None` before the verdict, and when it could not be started. Allocates for the
-    /// holders.
+    /// The drain's part of the report. `None` before the verdict, and after a failed spawn.
+    /// Allocates for the holders.
     pub fn drain_report(&self) -> Option<DrainReport> {
         self.drain.report(self.config.policy.drain)
     }
 
-    /// The stop; `None` if none was begun. Allocates for those who are stuck.
+    /// The stop's part of the report. `None` if no stop was begun. Allocates for the processes
+    /// that are stuck.
     pub fn stop_report(&self) -> Option<StopReport> {
         self.stop.report(&self.group)
     }
 
-    /// How background work was settled; `None` before that, and when it could not be started.
+    /// The report on background work. `None` before it is settled, and after a failed spawn.
     /// Allocates for the list.
     pub fn settled(&self, now: Ns, contained_by: ContainedBy) -> Option<Settled> {
         let state = self.settle.outcome().filter(|_| self.outcome().is_some())?;
         let processes = match state {
             SettledAs::None | SettledAs::Disabled => &[],
-            SettledAs::Finished | SettledAs::Reported | SettledAs::Kept => self.settle.named(),
-            SettledAs::Terminated if !self.settle.named().is_empty() => self.settle.named(),
+            SettledAs::Finished | SettledAs::Reported | SettledAs::Kept => self.settle.listed(),
+            SettledAs::Terminated if !self.settle.listed().is_empty() => self.settle.listed(),
             SettledAs::Terminated if !self.stop.needed_kill().is_empty() => self.stop.needed_kill(),
             SettledAs::Terminated | SettledAs::Stuck => self.members(),
         };
@@ -199,7 +205,7 @@ impl Lifecycle {
         })
     }
 
-    /// How the stream ended.
+    /// How the stream ended. `None` while it is open, and if it is not captured.
     pub fn stream_end(&self, stream: Stream) -> Option<StreamEnd> {
         self.drain.streams().end(stream)
     }
@@ -209,20 +215,19 @@ impl Lifecycle {
         self.drain.streams().late(stream)
     }
 
-    /// The state that owns this timer is the current one. A timer that is armed without this is a
-    /// fault.
+    /// The current state owns this timer. A timer that is armed without this is a fault.
     pub fn wants_timer(&self, timer: Timer) -> bool {
         !self.is_closed()
             && match timer {
                 Timer::RunLimit => true,
-                Timer::DrainIdle => self.drain.phase() == generation::Phase::Exited,
+                Timer::DrainIdle => self.drain.phase() == drain::Phase::Exited,
                 Timer::DrainLimit => matches!(
                     self.drain.phase(),
-                    generation::Phase::Exited | generation::Phase::LastRead { .. }
+                    drain::Phase::Exited | drain::Phase::LastRead { .. }
                 ),
                 Timer::StopGrace => matches!(
                     self.stop.phase(),
-                    stop::Phase::Terminating { .. } | stop::Phase::Counting
+                    stop::Phase::Terminating { .. } | stop::Phase::ListingSurvivors
                 ),
                 Timer::StuckAfter => self.stop.phase() == stop::Phase::Killing,
                 Timer::BackgroundGrace => self.settle.phase() == settle::Phase::Grace,
@@ -231,12 +236,12 @@ impl Lifecycle {
             }
     }
 
-    /// How often something came that cannot come by contract. It changed nothing.
+    /// How many inputs came that the contract excludes. They changed nothing.
     pub fn contract_violations(&self) -> u32 {
         self.contract_violations
     }
 
-    /// The states of drain, group, stop and settle, by the names of their diagrams. For tests.
+    /// The states of drain, group, stop and settle, as their diagrams name them. For tests.
     pub fn phases(&self) -> [&'static str; 4] {
         [
             self.drain.phase().name(),

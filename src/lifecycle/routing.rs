@@ -1,22 +1,22 @@
-//! Which inputs and facts concern which machine: four alphabets, and four total translations into
-//! them.
+//! Which inputs and facts concern which machine: a message type for each, and a total translation
+//! into it.
 //!
-//! A new input is a compile error here; once it is in an alphabet, it is one in every state of that
-//! machine.
+//! A new input does not compile until it is routed here, and then not until every state of the
+//! machines that receive it handles it.
 
-use super::step::{Fact, Message, StopResult};
-use super::{Input, Timer};
+use super::message::{Fact, Message, StopResult};
+use super::vocabulary::{Input, Timer};
 use crate::report::{StopReason, StreamEnd};
 use crate::types::{ExitInfo, Holder, Member, Probe, Signalled, StopPolicy, Stream};
 
-/// What the drain listens to.
+/// The messages of the drain.
 #[derive(Clone, Copy)]
 pub(super) enum DrainMessage<'a> {
     Started,
     StartFailed,
     Bytes(Stream, u64),
     Ended(Stream, StreamEnd),
-    Swept,
+    ReadDone,
     Exit(ExitInfo),
     IdleDue,
     LimitDue,
@@ -27,7 +27,7 @@ pub(super) enum DrainMessage<'a> {
     Resumed(Stream),
 }
 
-/// What the group listens to.
+/// The messages of the group.
 #[derive(Clone, Copy)]
 pub(super) enum GroupMessage<'a> {
     LeaderEnded,
@@ -37,13 +37,13 @@ pub(super) enum GroupMessage<'a> {
     MemberGone,
     CgroupChanged,
     WatchFailed,
-    LookDue,
-    Want,
-    List,
+    PollDue,
+    ProbeWanted,
+    ListWanted,
     NobodySignalled,
 }
 
-/// What the ladder listens to.
+/// The messages of the stop.
 #[derive(Clone, Copy)]
 pub(super) enum StopMessage {
     Stop(StopPolicy, StopReason),
@@ -57,7 +57,7 @@ pub(super) enum StopMessage {
     SpawnFailed,
 }
 
-/// What settling listens to.
+/// The messages of settling.
 #[derive(Clone, Copy)]
 pub(super) enum SettleMessage {
     LeaderEnded,
@@ -71,13 +71,13 @@ pub(super) enum SettleMessage {
 }
 
 impl<'a> DrainMessage<'a> {
-    pub(super) fn of(message: Message<'a>) -> Option<DrainMessage<'a>> {
+    pub(super) fn route(message: Message<'a>) -> Option<DrainMessage<'a>> {
         Some(match message {
             Message::Input(Input::Started) => DrainMessage::Started,
             Message::Input(Input::StartFailed) => DrainMessage::StartFailed,
             Message::Input(Input::Bytes(stream, n)) => DrainMessage::Bytes(stream, n),
             Message::Input(Input::Ended(stream, end)) => DrainMessage::Ended(stream, end),
-            Message::Input(Input::ReadDone) => DrainMessage::Swept,
+            Message::Input(Input::ReadDone) => DrainMessage::ReadDone,
             Message::Input(Input::Exit(info)) => DrainMessage::Exit(info),
             Message::Input(Input::Holders(list, complete)) => DrainMessage::Holders(list, complete),
             Message::Input(Input::Paused(stream)) => DrainMessage::Paused(stream),
@@ -122,19 +122,19 @@ impl<'a> DrainMessage<'a> {
 }
 
 impl<'a> GroupMessage<'a> {
-    pub(super) fn of(message: Message<'a>) -> Option<GroupMessage<'a>> {
+    pub(super) fn route(message: Message<'a>) -> Option<GroupMessage<'a>> {
         Some(match message {
             Message::Input(Input::Probed(probe)) => GroupMessage::Probed(probe),
             Message::Input(Input::Members(list, complete)) => GroupMessage::Members(list, complete),
             Message::Input(Input::MemberGone) => GroupMessage::MemberGone,
             Message::Input(Input::CgroupChanged) => GroupMessage::CgroupChanged,
             Message::Input(Input::WatchFailed) => GroupMessage::WatchFailed,
-            Message::Input(Input::Due(Timer::GroupPoll)) => GroupMessage::LookDue,
+            Message::Input(Input::Due(Timer::GroupPoll)) => GroupMessage::PollDue,
             Message::Input(Input::Signalled(Signalled::Empty)) => GroupMessage::NobodySignalled,
             Message::Fact(Fact::LeaderEnded) => GroupMessage::LeaderEnded,
             Message::Fact(Fact::SpawnFailed) => GroupMessage::SpawnFailed,
-            Message::Fact(Fact::ProbeWanted) => GroupMessage::Want,
-            Message::Fact(Fact::ListWanted) => GroupMessage::List,
+            Message::Fact(Fact::ProbeWanted) => GroupMessage::ProbeWanted,
+            Message::Fact(Fact::ListWanted) => GroupMessage::ListWanted,
             Message::Input(Input::Due(
                 Timer::RunLimit
                 | Timer::DrainIdle
@@ -171,7 +171,7 @@ impl<'a> GroupMessage<'a> {
 }
 
 impl StopMessage {
-    pub(super) fn of(message: Message<'_>) -> Option<StopMessage> {
+    pub(super) fn route(message: Message<'_>) -> Option<StopMessage> {
         Some(match message {
             Message::Input(Input::Stop(policy, reason))
             | Message::Fact(Fact::Stop(policy, reason)) => StopMessage::Stop(policy, reason),
@@ -224,7 +224,7 @@ impl StopMessage {
 }
 
 impl SettleMessage {
-    pub(super) fn of(message: Message<'_>) -> Option<SettleMessage> {
+    pub(super) fn route(message: Message<'_>) -> Option<SettleMessage> {
         Some(match message {
             Message::Input(Input::Due(Timer::BackgroundGrace)) => SettleMessage::GraceDue,
             Message::Input(Input::Due(Timer::BackgroundWait)) => SettleMessage::WaitDue,

@@ -56,7 +56,7 @@ pub(super) fn blind() -> Policy {
 }
 
 /// A life that is driven by a test.
-pub(super) struct Rig {
+pub(super) struct Harness {
     /// The life.
     pub(super) lifecycle: Lifecycle,
     /// Milliseconds.
@@ -64,64 +64,64 @@ pub(super) struct Rig {
     armed: [Option<Ns>; 8],
 }
 
-impl Rig {
+impl Harness {
     /// A process that has just been made, with both streams captured, on a kernel with the group
     /// flag.
-    pub(super) fn spawned(policy: Policy) -> Rig {
-        Rig::on(policy, [true, true], true)
+    pub(super) fn spawned(policy: Policy) -> Harness {
+        Harness::on(policy, [true, true], true)
     }
 
     /// A process that has just been made.
-    pub(super) fn on(policy: Policy, captured: [bool; 2], group_signal: bool) -> Rig {
+    pub(super) fn on(policy: Policy, captured: [bool; 2], group_signal: bool) -> Harness {
         let mut lifecycle = Lifecycle::new(policy, captured, false, group_signal);
         let effects = lifecycle.begin(Ns::ZERO);
-        let mut rig = Rig {
+        let mut harness = Harness {
             lifecycle,
             now: 0,
             armed: [None; 8],
         };
-        rig.note(&effects);
-        rig
+        harness.note(&effects);
+        harness
     }
 
     /// One whose program runs.
-    pub(super) fn running(policy: Policy) -> Rig {
-        let mut rig = Rig::spawned(policy);
+    pub(super) fn running(policy: Policy) -> Harness {
+        let mut harness = Harness::spawned(policy);
         assert_eq!(
-            rig.feed(Input::Started),
+            harness.handle(Input::Started),
             [Effect::Notify(Notification::Started)]
         );
-        rig
+        harness
     }
 
     /// One whose leader has ended with code 0, was swept, and left both streams open; the group has
     /// not answered.
-    pub(super) fn exited(policy: Policy) -> Rig {
-        let mut rig = Rig::running(policy);
-        let _ = rig.feed(Input::Exit(code(0)));
-        let _ = rig.feed(Input::ReadDone);
-        rig
+    pub(super) fn exited(policy: Policy) -> Harness {
+        let mut harness = Harness::running(policy);
+        let _ = harness.handle(Input::Exit(code(0)));
+        let _ = harness.handle(Input::ReadDone);
+        harness
     }
 
-    /// One that was told its verdict by end of file, and whose group has one member that was found.
-    pub(super) fn with_member(policy: Policy) -> Rig {
-        let mut rig = Rig::exited(policy);
-        rig.end_streams();
-        let _ = rig.feed(Input::Probed(Probe::Alive));
-        let _ = rig.feed(Input::Members(&[member(7)], true));
-        rig
+    /// One that was notifications its verdict by end of file, and whose group has one member that was found.
+    pub(super) fn with_member(policy: Policy) -> Harness {
+        let mut harness = Harness::exited(policy);
+        harness.end_streams();
+        let _ = harness.handle(Input::Probed(Probe::Alive));
+        let _ = harness.handle(Input::Members(&[member(7)], true));
+        harness
     }
 
     /// End of file on both streams.
     pub(super) fn end_streams(&mut self) -> Vec<Effect> {
-        let mut effects = self.feed(Input::Ended(Stream::Stdout, crate::report::StreamEnd::Eof));
-        effects.extend(self.feed(Input::Ended(Stream::Stderr, crate::report::StreamEnd::Eof)));
+        let mut effects = self.handle(Input::Ended(Stream::Stdout, crate::report::StreamEnd::Eof));
+        effects.extend(self.handle(Input::Ended(Stream::Stderr, crate::report::StreamEnd::Eof)));
         effects
     }
 
     /// A stop as the host asks for it.
     pub(super) fn stop(&mut self) -> Vec<Effect> {
-        self.feed(Input::Stop(policy().stop, StopReason::Request))
+        self.handle(Input::Stop(policy().stop, StopReason::Request))
     }
 
     /// The timer's time has come.
@@ -131,7 +131,7 @@ impl Rig {
             .unwrap_or_else(|| panic!("{timer:?} is not armed"));
         self.now = self.now.max(at);
         self.armed[timer as usize] = None;
-        self.feed(Input::Due(timer))
+        self.handle(Input::Due(timer))
     }
 
     /// The stop's grace is over: who is left (`pid` alone) is listed, and killed.
@@ -144,9 +144,9 @@ impl Rig {
             "{effects:?}"
         );
         if effects.contains(&Effect::ProbeGroup) {
-            let _ = self.feed(Input::Probed(Probe::Alive));
+            let _ = self.handle(Input::Probed(Probe::Alive));
         }
-        self.feed(Input::Members(&[member(pid)], true))
+        self.handle(Input::Members(&[member(pid)], true))
     }
 
     /// When it is due, in milliseconds.
@@ -155,7 +155,7 @@ impl Rig {
     }
 
     /// One input at the current time.
-    pub(super) fn feed(&mut self, input: Input<'_>) -> Vec<Effect> {
+    pub(super) fn handle(&mut self, input: Input<'_>) -> Vec<Effect> {
         let effects = self.lifecycle.handle(Ns::from_millis(self.now), input);
         self.note(&effects);
         for timer in Timer::ALL {
@@ -184,8 +184,8 @@ impl Rig {
     }
 }
 
-/// What the host was told, of these effects.
-pub(super) fn told(effects: &[Effect]) -> Vec<Notification> {
+/// What the host was notifications, of these effects.
+pub(super) fn notifications(effects: &[Effect]) -> Vec<Notification> {
     effects
         .iter()
         .filter_map(|effect| {

@@ -181,7 +181,7 @@ impl<K: Kernel> Reactor<K> {
             | State::Failing
             | State::Failed
             | State::Unfinished
-            | State::Gone => self.mark_readable(key, stream),
+            | State::Detached => self.mark_readable(key, stream),
         }
     }
 

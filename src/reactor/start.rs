@@ -101,7 +101,7 @@ impl<K: Kernel> Reactor<K> {
                 | State::Drained
                 | State::DrainTimedOut
                 | State::Unfinished
-                | State::Gone => return Ok(generation),
+                | State::Detached => return Ok(generation),
             }
             self.kernel
                 .wait(Until::Outcome(token, None), &mut self.notices)
@@ -152,9 +152,9 @@ impl<K: Kernel> Reactor<K> {
         let config = Arc::clone(&shared.config);
         let mut entry = Entry {
             generation,
-            lifecycle: Lifecycle::sharing(config, captured, stdin.is_some())
-                .led_by(spawned.pid)
-                .looking_outside(shared.plan.contain == Containment::Cookie),
+            lifecycle: Lifecycle::with_config(config, captured, stdin.is_some())
+                .with_leader(spawned.pid)
+                .with_containment(shared.plan.contain == Containment::Cookie),
             command: shared,
             birth: SpawnFacts {
                 pid: spawned.pid,

@@ -337,7 +337,7 @@ fn host(turn: &mut Turn<'_>, step: Move) {
         }
         Move::Detach => {
             turn.feed(Ns::ZERO, Input::Detach);
-            if turn.at.lifecycle.state() != State::Gone {
+            if turn.at.lifecycle.state() != State::Detached {
                 turn.problems.push("what may be let go is not");
             }
         }

@@ -244,7 +244,7 @@ impl Joined {
     pub(crate) fn is_settled(&self) -> bool {
         let [_, _, stop, settle] = self.lifecycle.phases();
         self.lifecycle.is_closed()
-            || (matches!(settle, "Over" | "Off") && matches!(stop, "Idle" | "Over"))
+            || (matches!(settle, "Over" | "Disabled") && matches!(stop, "Idle" | "Over"))
     }
 }
 
@@ -669,7 +669,7 @@ impl<'c> Turn<'c> {
     }
 
     fn check_settled(&mut self, before: &str, after: &str) {
-        if before == after || !(after == "Over" || after == "Off") {
+        if before == after || !(after == "Over" || after == "Disabled") {
             return;
         }
         let Some(settled) = self.at.lifecycle.settled(Ns::MAX, ContainedBy::Group) else {
@@ -686,7 +686,7 @@ impl<'c> Turn<'c> {
             }
             _ => {}
         }
-        let detached = self.at.lifecycle.state() == State::Gone;
+        let detached = self.at.lifecycle.state() == State::Detached;
         self.bad(
             settled.state != SettledAs::Kept
                 || self.config.policy.background.keep_orphans
@@ -773,7 +773,7 @@ impl<'c> Turn<'c> {
             "5 a member is watched after the end",
         );
         let state = self.at.lifecycle.state();
-        if state == State::Gone {
+        if state == State::Detached {
             return;
         }
         self.bad(!world.stdin, "5 stdin is open at the end");

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 /// A machine of the page, and the file with its states.
 const MACHINES: [(&str, &str); 4] = [
-    ("drain", "src/lifecycle/generation.rs"),
-    ("group", "src/lifecycle/group.rs"),
-    ("stop", "src/lifecycle/stop.rs"),
-    ("settle", "src/lifecycle/settle.rs"),
+    ("drain", "src/lifecycle/drain/phase.rs"),
+    ("group", "src/lifecycle/group/phase.rs"),
+    ("stop", "src/lifecycle/stop/phase.rs"),
+    ("settle", "src/lifecycle/settle/phase.rs"),
 ];
 
 /// Differences between the page and the code.
@@ -26,7 +26,7 @@ pub(crate) fn differences() -> Vec<String> {
         compare(machine, &listed, &variants(file, "enum Phase "), &mut wrong);
     }
     let timers = names(&table(&page, "| timer | armed by |"));
-    let coded = variants("src/lifecycle/mod.rs", "enum Timer ");
+    let coded = variants("src/lifecycle/vocabulary.rs", "enum Timer ");
     compare("timers", &timers, &coded, &mut wrong);
     let questions = names(&table(&page, "| question | promise |"));
     let asked = methods("src/kernel/contract/mod.rs", "trait Kernel");

@@ -1,9 +1,9 @@
-//! The table of `stop.rs`, cell by cell.
+//! Tests of the stop, state by state.
 
 use crate::lifecycle::stop::*;
-use crate::lifecycle::test_harness::{Rig, blind, code, member, ms, policy};
+use crate::lifecycle::test_harness::{Harness, blind, code, member, ms, policy};
 use crate::lifecycle::{Input, StopStage};
-use crate::types::{Policy, Probe};
+use crate::types::{Bound, Policy, Probe, Signalled};
 
 const FIRST: [Effect; 2] = [
     Effect::SignalGroup(Signal::TERM),
@@ -11,8 +11,9 @@ const FIRST: [Effect; 2] = [
 ];
 const KILL: Effect = Effect::SignalGroup(Signal::KILL);
 
-fn report(rig: &Rig) -> (StopReason, Signal, bool) {
-    rig.lifecycle
+fn report(harness: &Harness) -> (StopReason, Signal, bool) {
+    harness
+        .lifecycle
         .stop_report()
         .map(|report| (report.reason, report.signal, report.escalated))
         .expect("a stop was begun")
@@ -20,9 +21,9 @@ fn report(rig: &Rig) -> (StopReason, Signal, bool) {
 
 #[test]
 fn a_stop_sends_term_and_cont_and_then_kill_to_the_group() {
-    let mut rig = Rig::running(policy());
+    let mut harness = Harness::running(policy());
     assert_eq!(
-        rig.stop(),
+        harness.stop(),
         [
             &FIRST[..],
             &[Effect::ArmTimer(Timer::StopGrace, Ns::from_millis(30))]
@@ -30,27 +31,27 @@ fn a_stop_sends_term_and_cont_and_then_kill_to_the_group() {
         .concat()
     );
     assert_eq!(
-        (rig.lifecycle.stop_stage(), report(&rig)),
+        (harness.lifecycle.stop_stage(), report(&harness)),
         (
             StopStage::Terminating,
             (StopReason::Request, Signal::TERM, false)
         )
     );
     assert_eq!(
-        rig.due(Timer::StopGrace),
+        harness.due(Timer::StopGrace),
         [
             Effect::ArmTimer(Timer::StopGrace, Ns::from_millis(130)),
             Effect::ListMembers
         ]
     );
     assert_eq!(
-        (rig.lifecycle.stop_stage(), report(&rig)),
+        (harness.lifecycle.stop_stage(), report(&harness)),
         (
             StopStage::Terminating,
             (StopReason::Request, Signal::TERM, false)
         )
     );
-    let effects = rig.feed(Input::Members(&[member(1)], true));
+    let effects = harness.handle(Input::Members(&[member(1)], true));
     assert_eq!(
         effects,
         [
@@ -60,7 +61,7 @@ fn a_stop_sends_term_and_cont_and_then_kill_to_the_group() {
         ]
     );
     assert_eq!(
-        (rig.lifecycle.stop_stage(), report(&rig)),
+        (harness.lifecycle.stop_stage(), report(&harness)),
         (
             StopStage::Killing,
             (StopReason::Request, Signal::TERM, true)
@@ -70,41 +71,41 @@ fn a_stop_sends_term_and_cont_and_then_kill_to_the_group() {
 
 #[test]
 fn a_stop_of_one_that_is_being_spawned_signals_at_once() {
-    let mut rig = Rig::spawned(policy());
-    assert_eq!(rig.stop()[..2], FIRST);
-    let _ = rig.feed(Input::StartFailed);
-    let _ = rig.feed(Input::Exit(code(127)));
-    assert!(rig.lifecycle.is_closed());
+    let mut harness = Harness::spawned(policy());
+    assert_eq!(harness.stop()[..2], FIRST);
+    let _ = harness.handle(Input::StartFailed);
+    let _ = harness.handle(Input::Exit(code(127)));
+    assert!(harness.lifecycle.is_closed());
     assert_eq!(
-        (rig.lifecycle.stop_stage(), rig.at(Timer::StopGrace)),
+        (harness.lifecycle.stop_stage(), harness.at(Timer::StopGrace)),
         (StopStage::Over, None)
     );
 }
 
 #[test]
 fn a_stop_is_over_when_the_group_is_empty_and_not_when_the_leader_is_gone() {
-    let mut rig = Rig::running(policy());
-    let _ = rig.stop();
-    let _ = rig.feed(Input::Exit(code(0)));
-    let _ = rig.end_streams();
-    let _ = rig.feed(Input::ReadDone);
-    let _ = rig.feed(Input::Probed(Probe::Alive));
-    let _ = rig.feed(Input::Members(&[member(1)], true));
+    let mut harness = Harness::running(policy());
+    let _ = harness.stop();
+    let _ = harness.handle(Input::Exit(code(0)));
+    let _ = harness.end_streams();
+    let _ = harness.handle(Input::ReadDone);
+    let _ = harness.handle(Input::Probed(Probe::Alive));
+    let _ = harness.handle(Input::Members(&[member(1)], true));
     assert_eq!(
-        (rig.lifecycle.stop_stage(), rig.at(Timer::StopGrace)),
+        (harness.lifecycle.stop_stage(), harness.at(Timer::StopGrace)),
         (StopStage::Terminating, Some(30))
     );
-    let _ = rig.feed(Input::MemberGone);
-    let effects = rig.feed(Input::Probed(Probe::Empty));
+    let _ = harness.handle(Input::MemberGone);
+    let effects = harness.handle(Input::Probed(Probe::Empty));
     assert!(effects.contains(&Effect::CancelTimer(Timer::StopGrace)));
-    assert!(rig.lifecycle.is_closed());
+    assert!(harness.lifecycle.is_closed());
 }
 
 #[test]
 fn a_member_that_ignores_term_gets_kill_though_the_leader_has_left() {
-    let mut rig = Rig::with_member(policy());
-    let _ = rig.stop();
-    assert!(rig.grace_over(7).contains(&KILL));
+    let mut harness = Harness::with_member(policy());
+    let _ = harness.stop();
+    assert!(harness.grace_over(7).contains(&KILL));
 }
 
 #[test]
@@ -113,20 +114,20 @@ fn a_grace_of_zero_and_a_kill_begin_with_kill_and_one_without_end_has_no_timer()
         Input::Kill(StopReason::Shutdown),
         Input::Stop(policy().stop.grace(ms(0)), StopReason::Shutdown),
     ] {
-        let mut rig = Rig::running(policy());
+        let mut harness = Harness::running(policy());
         assert_eq!(
-            rig.feed(begin),
+            harness.handle(begin),
             [
                 KILL,
                 Effect::ArmTimer(Timer::StuckAfter, Ns::from_millis(40))
             ]
         );
-        assert_eq!(report(&rig), (StopReason::Shutdown, Signal::KILL, true));
+        assert_eq!(report(&harness), (StopReason::Shutdown, Signal::KILL, true));
     }
-    let mut rig = Rig::running(policy());
+    let mut harness = Harness::running(policy());
     let own = policy().stop.grace(Bound::Never).signal(Signal::INT);
     assert_eq!(
-        rig.feed(Input::Stop(own, StopReason::Request)),
+        harness.handle(Input::Stop(own, StopReason::Request)),
         [
             Effect::SignalGroup(Signal::INT),
             Effect::SignalGroup(Signal::CONT)
@@ -136,99 +137,109 @@ fn a_grace_of_zero_and_a_kill_begin_with_kill_and_one_without_end_has_no_timer()
 
 #[test]
 fn a_later_stop_only_brings_the_end_nearer_and_the_first_reason_stays() {
-    let mut rig = Rig::running(Policy {
+    let mut harness = Harness::running(Policy {
         run_limit: Some(ms(10)),
         ..policy()
     });
-    let _ = rig.stop();
-    rig.now = 5;
+    let _ = harness.stop();
+    harness.now = 5;
     let longer = policy().stop.grace(ms(100));
-    assert_eq!(rig.feed(Input::Stop(longer, StopReason::Shutdown)), []);
     assert_eq!(
-        rig.feed(Input::Stop(
+        harness.handle(Input::Stop(longer, StopReason::Shutdown)),
+        []
+    );
+    assert_eq!(
+        harness.handle(Input::Stop(
             longer.grace(Bound::Never),
             StopReason::Shutdown
         )),
         []
     );
-    assert_eq!(rig.due(Timer::RunLimit), []);
+    assert_eq!(harness.due(Timer::RunLimit), []);
     let shorter = policy().stop.grace(ms(15));
     assert_eq!(
-        rig.feed(Input::Stop(shorter, StopReason::Shutdown)),
+        harness.handle(Input::Stop(shorter, StopReason::Shutdown)),
         [Effect::ArmTimer(Timer::StopGrace, Ns::from_millis(25))]
     );
     assert_eq!(
-        rig.feed(Input::Kill(StopReason::Shutdown))[..2],
+        harness.handle(Input::Kill(StopReason::Shutdown))[..2],
         [Effect::CancelTimer(Timer::StopGrace), KILL]
     );
-    assert_eq!(rig.feed(Input::Kill(StopReason::Shutdown)), []);
-    assert_eq!(report(&rig), (StopReason::Request, Signal::TERM, true));
+    assert_eq!(harness.handle(Input::Kill(StopReason::Shutdown)), []);
+    assert_eq!(report(&harness), (StopReason::Request, Signal::TERM, true));
 }
 
 #[test]
 fn a_later_stop_ends_a_grace_that_has_no_end() {
-    let mut rig = Rig::running(policy());
-    let _ = rig.feed(Input::Stop(
+    let mut harness = Harness::running(policy());
+    let _ = harness.handle(Input::Stop(
         policy().stop.grace(Bound::Never),
         StopReason::Request,
     ));
     assert_eq!(
-        rig.stop(),
+        harness.stop(),
         [Effect::ArmTimer(Timer::StopGrace, Ns::from_millis(30))]
     );
 }
 
 #[test]
 fn the_run_limit_is_a_stop_with_its_own_reason() {
-    let mut rig = Rig::running(Policy {
+    let mut harness = Harness::running(Policy {
         run_limit: Some(ms(10)),
         ..policy()
     });
-    assert_eq!(rig.due(Timer::RunLimit)[..2], FIRST);
-    assert_eq!(report(&rig).0, StopReason::Timeout);
+    assert_eq!(harness.due(Timer::RunLimit)[..2], FIRST);
+    assert_eq!(report(&harness).0, StopReason::Timeout);
 }
 
 #[test]
 fn what_survives_kill_is_listed_anew_and_reported_as_stuck() {
-    let mut rig = Rig::with_member(policy());
-    let _ = rig.feed(Input::Kill(StopReason::Request));
-    let _ = rig.feed(Input::Signalled(Signalled::Sent));
-    assert_eq!(rig.due(Timer::StuckAfter), [Effect::ListMembers]);
-    assert_eq!(rig.lifecycle.stop_stage(), StopStage::Killing);
-    assert!(rig.feed(Input::Members(&[member(9)], true)).contains(&KILL));
-    let stuck = rig
+    let mut harness = Harness::with_member(policy());
+    let _ = harness.handle(Input::Kill(StopReason::Request));
+    let _ = harness.handle(Input::Signalled(Signalled::Sent));
+    assert_eq!(harness.due(Timer::StuckAfter), [Effect::ListMembers]);
+    assert_eq!(harness.lifecycle.stop_stage(), StopStage::Killing);
+    assert!(
+        harness
+            .handle(Input::Members(&[member(9)], true))
+            .contains(&KILL)
+    );
+    let stuck = harness
         .lifecycle
         .stop_report()
         .map(|report| (report.stuck, report.denied));
     assert_eq!(stuck, Some((vec![member(9).who], false)));
-    assert!(rig.lifecycle.is_closed());
+    assert!(harness.lifecycle.is_closed());
 }
 
 #[test]
 fn one_that_dies_after_all_while_the_stuck_are_listed_is_gone() {
-    let mut rig = Rig::with_member(policy());
-    let _ = rig.feed(Input::Kill(StopReason::Request));
-    let _ = rig.due(Timer::StuckAfter);
-    let _ = rig.feed(Input::Members(&[], true));
+    let mut harness = Harness::with_member(policy());
+    let _ = harness.handle(Input::Kill(StopReason::Request));
+    let _ = harness.due(Timer::StuckAfter);
+    let _ = harness.handle(Input::Members(&[], true));
     assert_eq!(
-        rig.lifecycle.stop_report().map(|report| report.stuck.len()),
+        harness
+            .lifecycle
+            .stop_report()
+            .map(|report| report.stuck.len()),
         Some(0)
     );
-    assert!(rig.lifecycle.is_closed());
+    assert!(harness.lifecycle.is_closed());
 }
 
 #[test]
 fn who_refuses_is_named() {
-    let mut rig = Rig::with_member(policy());
-    let _ = rig.stop();
-    assert_eq!(rig.feed(Input::Signalled(Signalled::Denied)), []);
-    let _ = rig.grace_over(7);
+    let mut harness = Harness::with_member(policy());
+    let _ = harness.stop();
+    assert_eq!(harness.handle(Input::Signalled(Signalled::Denied)), []);
+    let _ = harness.grace_over(7);
     assert_eq!(
-        rig.feed(Input::Signalled(Signalled::Denied)),
+        harness.handle(Input::Signalled(Signalled::Denied)),
         [Effect::CancelTimer(Timer::StuckAfter), Effect::ListMembers]
     );
-    let _ = rig.feed(Input::Members(&[member(8)], false));
-    let stuck = rig
+    let _ = harness.handle(Input::Members(&[member(8)], false));
+    let stuck = harness
         .lifecycle
         .stop_report()
         .map(|report| (report.stuck, report.denied));
@@ -239,82 +250,85 @@ fn who_refuses_is_named() {
 fn a_signal_without_a_way_is_sent_again_once_it_is_known_who_is_left() {
     // An older kernel, and a stop between the exit and the scan's answer: the leader is reaped,
     // nobody is known yet.
-    let mut rig = Rig::exited(policy());
-    let _ = rig.feed(Input::Probed(Probe::Alive));
-    assert_eq!(rig.stop()[..2], FIRST);
+    let mut harness = Harness::exited(policy());
+    let _ = harness.handle(Input::Probed(Probe::Alive));
+    assert_eq!(harness.stop()[..2], FIRST);
     for _ in FIRST {
-        assert_eq!(rig.feed(Input::Signalled(Signalled::NoWay)), []);
+        assert_eq!(harness.handle(Input::Signalled(Signalled::NoWay)), []);
     }
-    let effects = rig.feed(Input::Members(&[member(1)], true));
+    let effects = harness.handle(Input::Members(&[member(1)], true));
     assert_eq!(effects, [&[Effect::WatchMembers][..], &FIRST].concat());
     // Those who were forked after it wait for SIGKILL.
-    let _ = rig.feed(Input::Signalled(Signalled::Sent));
-    let _ = rig.feed(Input::MemberGone);
-    let _ = rig.feed(Input::Probed(Probe::Alive));
+    let _ = harness.handle(Input::Signalled(Signalled::Sent));
+    let _ = harness.handle(Input::MemberGone);
+    let _ = harness.handle(Input::Probed(Probe::Alive));
     assert_eq!(
-        rig.feed(Input::Members(&[member(2)], true)),
+        harness.handle(Input::Members(&[member(2)], true)),
         [Effect::WatchMembers]
     );
 }
 
 #[test]
 fn kill_without_a_way_is_sent_again_too_and_then_given_up() {
-    let mut rig = Rig::exited(policy());
-    let _ = rig.feed(Input::Probed(Probe::Alive));
-    let _ = rig.feed(Input::Kill(StopReason::Request));
-    assert_eq!(rig.feed(Input::Signalled(Signalled::NoWay)), []);
+    let mut harness = Harness::exited(policy());
+    let _ = harness.handle(Input::Probed(Probe::Alive));
+    let _ = harness.handle(Input::Kill(StopReason::Request));
+    assert_eq!(harness.handle(Input::Signalled(Signalled::NoWay)), []);
     assert_eq!(
-        rig.feed(Input::Members(&[member(1)], true)),
+        harness.handle(Input::Members(&[member(1)], true)),
         [Effect::WatchMembers, KILL]
     );
-    let _ = rig.feed(Input::Signalled(Signalled::NoWay));
+    let _ = harness.handle(Input::Signalled(Signalled::NoWay));
     assert_eq!(
-        (rig.lifecycle.stop_stage(), rig.at(Timer::StuckAfter)),
+        (
+            harness.lifecycle.stop_stage(),
+            harness.at(Timer::StuckAfter)
+        ),
         (StopStage::Over, None)
     );
     assert_eq!(
-        rig.lifecycle.stop_report().map(|report| report.stuck),
+        harness.lifecycle.stop_report().map(|report| report.stuck),
         Some(vec![member(1).who])
     );
 }
 
 #[test]
 fn with_nobody_left_a_stop_is_over_at_once_and_signals_nobody() {
-    let mut rig = Rig::exited(Policy {
+    let mut harness = Harness::exited(Policy {
         background: blind().background,
         ..policy()
     });
-    let _ = rig.stop();
-    let _ = rig.feed(Input::Probed(Probe::Empty));
-    assert_eq!(rig.lifecycle.stop_stage(), StopStage::Over);
-    let mut rig = Rig::exited(policy());
-    let _ = rig.feed(Input::Probed(Probe::Empty));
-    let effects = rig.feed(Input::Kill(StopReason::Request));
+    let _ = harness.stop();
+    let _ = harness.handle(Input::Probed(Probe::Empty));
+    assert_eq!(harness.lifecycle.stop_stage(), StopStage::Over);
+    let mut harness = Harness::exited(policy());
+    let _ = harness.handle(Input::Probed(Probe::Empty));
+    let effects = harness.handle(Input::Kill(StopReason::Request));
     assert!(!effects.contains(&KILL));
-    assert_eq!(report(&rig), (StopReason::Request, Signal::TERM, false));
+    assert_eq!(report(&harness), (StopReason::Request, Signal::TERM, false));
 }
 
 #[test]
 fn who_needs_kill_is_counted_before_it_is_sent_but_not_waited_for_long() {
-    let mut rig = Rig::running(policy());
-    let _ = rig.stop();
-    let _ = rig.due(Timer::StopGrace);
-    assert_eq!(rig.due(Timer::StopGrace)[0], KILL);
-    assert_eq!(rig.now, 130);
-    let mut rig = Rig::running(policy());
-    let _ = rig.stop();
-    let _ = rig.due(Timer::StopGrace);
+    let mut harness = Harness::running(policy());
+    let _ = harness.stop();
+    let _ = harness.due(Timer::StopGrace);
+    assert_eq!(harness.due(Timer::StopGrace)[0], KILL);
+    assert_eq!(harness.now, 130);
+    let mut harness = Harness::running(policy());
+    let _ = harness.stop();
+    let _ = harness.due(Timer::StopGrace);
     assert_eq!(
-        rig.feed(Input::Kill(StopReason::Request))[..2],
+        harness.handle(Input::Kill(StopReason::Request))[..2],
         [Effect::CancelTimer(Timer::StopGrace), KILL]
     );
     // Whoever dies while it is counted did not need it.
-    let mut rig = Rig::with_member(policy());
-    let _ = rig.stop();
-    let _ = rig.due(Timer::StopGrace);
-    let _ = rig.feed(Input::Members(&[], true));
+    let mut harness = Harness::with_member(policy());
+    let _ = harness.stop();
+    let _ = harness.due(Timer::StopGrace);
+    let _ = harness.handle(Input::Members(&[], true));
     assert_eq!(
-        (rig.lifecycle.stop_stage(), report(&rig).2),
+        (harness.lifecycle.stop_stage(), report(&harness).2),
         (StopStage::Over, false)
     );
 }
@@ -322,7 +336,7 @@ fn who_needs_kill_is_counted_before_it_is_sent_but_not_waited_for_long() {
 #[test]
 fn members_outside_the_group_are_looked_for_and_get_the_signal_when_they_are_found() {
     let mut lifecycle =
-        super::super::Lifecycle::new(policy(), [true, true], false, true).looking_outside(true);
+        super::super::Lifecycle::new(policy(), [true, true], false, true).with_containment(true);
     let mut feed = |now, input| lifecycle.handle(Ns::from_millis(now), input).to_vec();
     let _ = feed(0, Input::Started);
     let effects = feed(0, Input::Stop(policy().stop, StopReason::Request));

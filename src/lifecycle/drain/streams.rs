@@ -1,23 +1,25 @@
-//! The captured streams of one generation as the drain sees them: open or how they ended, paused or
-//! not, and the idle clock.
+//! The captured streams of one generation as the drain sees them: open or how they ended, paused
+//! or read, and the idle clock.
 
 use crate::report::StreamEnd;
 use crate::types::{Ns, Stream};
 
-/// A set of the two streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Set(u8);
+struct StreamSet(u8);
 
-impl Set {
-    fn has(self, stream: Stream) -> bool {
+impl StreamSet {
+    fn contains(self, stream: Stream) -> bool {
         self.0 & (1 << stream.index()) != 0
     }
-    fn put(&mut self, stream: Stream) {
+
+    fn insert(&mut self, stream: Stream) {
         self.0 |= 1 << stream.index();
     }
+
     fn remove(&mut self, stream: Stream) {
         self.0 &= !(1 << stream.index());
     }
+
     fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -25,72 +27,72 @@ impl Set {
 
 /// The captured streams.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Streams {
-    open: Set,
-    paused: Set,
+pub(in crate::lifecycle) struct Streams {
+    open: StreamSet,
+    paused: StreamSet,
     ends: [Option<StreamEnd>; 2],
     late: [u64; 2],
-    /// The later of the exit and the last byte, moved on by the time of pauses.
-    last_byte: Ns,
+    /// The later of the exit and the last byte, plus the time that streams were paused since.
+    idle_since: Ns,
+    /// When the first of the streams that are paused was paused.
     paused_at: Ns,
 }
 
 impl Streams {
-    /// These are captured, and open.
+    /// Streams of which the captured ones are open. `captured`: stdout, stderr.
     pub(super) fn new(captured: [bool; 2]) -> Streams {
-        let mut open = Set::default();
+        let mut open = StreamSet::default();
         for stream in Stream::ALL {
             if captured[stream.index()] {
-                open.put(stream);
+                open.insert(stream);
             }
         }
         Streams {
             open,
-            paused: Set::default(),
+            paused: StreamSet::default(),
             ends: [None; 2],
             late: [0; 2],
-            last_byte: Ns::ZERO,
+            idle_since: Ns::ZERO,
             paused_at: Ns::ZERO,
         }
     }
 
-    /// Whether this one is captured and has not ended.
-    pub(super) fn is_open(&self, stream: Stream) -> bool {
-        self.open.has(stream)
+    /// The stream is captured and has not ended.
+    pub(in crate::lifecycle) fn is_open(&self, stream: Stream) -> bool {
+        self.open.contains(stream)
     }
 
-    /// Whether any is.
-    pub(super) fn any_open(&self) -> bool {
+    pub(in crate::lifecycle) fn any_open(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// How it ended.
-    pub(super) fn end(&self, stream: Stream) -> Option<StreamEnd> {
+    /// How the stream ended. `None` while it is open, and if it is not captured.
+    pub(in crate::lifecycle) fn end(&self, stream: Stream) -> Option<StreamEnd> {
         self.ends[stream.index()]
     }
 
     /// Bytes that came after the verdict.
-    pub(super) fn late(&self, stream: Stream) -> u64 {
+    pub(in crate::lifecycle) fn late(&self, stream: Stream) -> u64 {
         self.late[stream.index()]
     }
 
-    /// It has brought bytes. False if it is not open.
-    pub(super) fn bytes(&mut self, now: Ns, stream: Stream) -> bool {
-        if self.open.has(stream) {
-            self.last_byte = now;
+    /// Moves the idle clock for bytes that came. False if the stream is not open.
+    pub(super) fn record_bytes(&mut self, now: Ns, stream: Stream) -> bool {
+        if self.open.contains(stream) {
+            self.idle_since = now;
         }
-        self.open.has(stream)
+        self.open.contains(stream)
     }
 
-    /// So many of them came after the verdict.
-    pub(super) fn count_late(&mut self, stream: Stream, n: u64) {
+    /// Counts bytes that came after the verdict.
+    pub(super) fn record_late(&mut self, stream: Stream, n: u64) {
         let late = &mut self.late[stream.index()];
         *late = late.saturating_add(n);
     }
 
-    /// It has ended. False if it was not open.
+    /// Records the end of a stream. False if it was not open.
     pub(super) fn close(&mut self, now: Ns, stream: Stream, end: StreamEnd) -> bool {
-        if !self.open.has(stream) {
+        if !self.open.contains(stream) {
             return false;
         }
         self.resume(now, stream);
@@ -99,36 +101,35 @@ impl Streams {
         true
     }
 
-    /// It is not read for a while.
+    /// Stops the idle clock while the host holds back this stream.
     pub(super) fn pause(&mut self, now: Ns, stream: Stream) {
-        if self.open.has(stream) {
+        if self.open.contains(stream) {
             if self.paused.is_empty() {
                 self.paused_at = now;
             }
-            self.paused.put(stream);
+            self.paused.insert(stream);
         }
     }
 
-    /// It is read again: the idle clock stood since the pause began, or since the last byte of the
-    /// other stream.
+    /// Lets the idle clock run again once no stream is paused. The clock stood since the pause
+    /// began, or since the last byte of the other stream if that is later.
     pub(super) fn resume(&mut self, now: Ns, stream: Stream) {
-        let was = !self.paused.is_empty();
+        let was_paused = !self.paused.is_empty();
         self.paused.remove(stream);
-        if was && self.paused.is_empty() {
-            self.last_byte = self
-                .last_byte
-                .after(now.since(self.paused_at.max(self.last_byte)));
+        if was_paused && self.paused.is_empty() {
+            let stood = now.since(self.paused_at.max(self.idle_since));
+            self.idle_since = self.idle_since.after(stood);
         }
     }
 
-    /// Idle counts from the exit at the earliest.
-    pub(super) fn exited(&mut self, now: Ns) {
-        self.last_byte = now;
+    /// Idle time counts from the exit at the earliest.
+    pub(super) fn start_idle_clock(&mut self, exit_at: Ns) {
+        self.idle_since = exit_at;
     }
 
-    /// From when on it has been idle; `None` while the clock stands.
+    /// The beginning of the current idle time. `None` while the clock stands.
     pub(super) fn idle_since(&self) -> Option<Ns> {
-        self.paused.is_empty().then_some(self.last_byte)
+        self.paused.is_empty().then_some(self.idle_since)
     }
 }
 
@@ -148,27 +149,27 @@ mod tests {
             (streams.end(Stdout), streams.end(Stderr)),
             (None, Some(StreamEnd::Error))
         );
-        assert!(!streams.any_open() && !streams.bytes(Ns(3), Stderr));
+        assert!(!streams.any_open() && !streams.record_bytes(Ns(3), Stderr));
     }
 
     #[test]
     fn paused_time_does_not_count_as_idle() {
         let mut streams = Streams::new([true, true]);
-        streams.exited(Ns(100));
+        streams.start_idle_clock(Ns(100));
         streams.pause(Ns(110), Stdout);
         assert_eq!(streams.idle_since(), None);
         streams.resume(Ns(150), Stdout);
-        // 10 before the pause count, the 40 of the pause do not.
+        // The 10 before the pause count; the 40 of the pause do not.
         assert_eq!(streams.idle_since(), Some(Ns(140)));
     }
 
     #[test]
     fn a_pause_counts_from_the_last_byte_of_the_other_stream_and_until_both_are_read() {
         let mut streams = Streams::new([true, true]);
-        streams.exited(Ns(100));
+        streams.start_idle_clock(Ns(100));
         streams.pause(Ns(50), Stdout);
         streams.pause(Ns(120), Stderr);
-        assert!(streams.bytes(Ns(130), Stderr));
+        assert!(streams.record_bytes(Ns(130), Stderr));
         streams.resume(Ns(140), Stdout);
         assert_eq!(streams.idle_since(), None);
         streams.resume(Ns(170), Stderr);
@@ -178,7 +179,7 @@ mod tests {
     #[test]
     fn a_stream_that_ends_while_it_is_paused_lets_the_clock_run_again() {
         let mut streams = Streams::new([true, true]);
-        streams.exited(Ns(10));
+        streams.start_idle_clock(Ns(10));
         streams.pause(Ns(10), Stdout);
         assert!(streams.close(Ns(30), Stdout, StreamEnd::Closed));
         assert_eq!(streams.idle_since(), Some(Ns(30)));

@@ -1,0 +1,52 @@
+//! The states of a stop and every transition between them.
+
+use crate::lifecycle::message::StopResult;
+use crate::types::Ns;
+
+/// How far a stop has come.
+///
+/// Every transition there is:
+///
+/// ```text
+/// Idle --Stop, the group is empty--> Over
+/// Idle --Stop--> Terminating
+/// Idle --Kill, or a grace of zero--> Killing
+/// Terminating --Kill, or a grace of zero--> Killing
+/// Terminating --Due(StopGrace)--> ListingSurvivors
+/// ListingSurvivors --Members, Kill or Due(StopGrace)--> Killing
+/// ListingSurvivors --GroupEmpty--> Over
+/// Terminating --GroupEmpty or NoWay--> Over
+/// Killing --Due(StuckAfter) or Denied--> ListingStuck
+/// Killing --GroupEmpty or NoWay--> Over
+/// ListingStuck --Members--> Over
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::lifecycle) enum Phase {
+    /// No stop was asked for.
+    Idle,
+    /// The first signal was sent. `kill_at`: the end of the grace, if it has one. `resend`: there
+    /// was no safe way to send it, and it is sent again once the members are listed.
+    Terminating { kill_at: Option<Ns>, resend: bool },
+    /// The grace is over. Those who are left are being listed, and SIGKILL follows at once.
+    ListingSurvivors,
+    /// SIGKILL was sent.
+    Killing,
+    /// SIGKILL has not ended the group. Those who stay are being listed.
+    ListingStuck(StopResult),
+    /// Nothing more is done.
+    Over(StopResult),
+}
+
+impl Phase {
+    /// The name in the diagram, for the model test.
+    pub(in crate::lifecycle) const fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "Idle",
+            Self::Terminating { .. } => "Terminating",
+            Self::ListingSurvivors => "ListingSurvivors",
+            Self::Killing => "Killing",
+            Self::ListingStuck(_) => "ListingStuck",
+            Self::Over(_) => "Over",
+        }
+    }
+}
