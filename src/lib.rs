@@ -77,9 +77,14 @@ pub mod __internals {
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 
-/// The host's own signal state: what a program around the loop may have to read or change.
+/// Signals and the controlling terminal of the host process, for a program that stands in for its
+/// child as a shell does. The loop itself uses none of it.
 pub mod host {
-    pub use crate::kernel::linux::signal_state::{block, is_ignored, with_default_action};
+    pub use crate::kernel::linux::abort_guard::{forget_group, kill_group_on_abort};
+    pub use crate::kernel::linux::signal_state::{
+        ignore, is_ignored, set_blocked, stop_self, unblock_all,
+    };
+    pub use crate::kernel::linux::terminal::{ControllingTerminal, Foreground, TerminalModes};
 }
 
 pub use capture::{Captured, Slices};

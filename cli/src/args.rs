@@ -1,5 +1,6 @@
 //! The command line: options, their defaults, and what is refused.
 
+use super::mapping::{self, ExitMapping, SignalMapping};
 use super::units;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -48,6 +49,8 @@ pub(crate) struct RunArgs {
     pub(crate) background: BackgroundArgs,
     #[command(flatten)]
     pub(crate) child: ChildArgs,
+    #[command(flatten)]
+    pub(crate) status: StatusArgs,
     #[command(flatten)]
     pub(crate) reporting: ReportingArgs,
     #[command(flatten)]
@@ -155,6 +158,22 @@ pub(crate) struct ChildArgs {
     /// Where the command's stdin comes from
     #[arg(long, value_name = "FROM", default_value = "inherit")]
     pub(crate) stdin: StdinChoice,
+    /// Where the command's stdout goes: through lastwords, or straight to lastwords' own stdout,
+    /// so that the command sees a terminal there (nothing of it is kept for the report)
+    #[arg(long, value_name = "TO", default_value = "pipe")]
+    pub(crate) stdout: OutputChoice,
+    /// The same for stderr (the report then has no last words)
+    #[arg(
+        long,
+        value_name = "TO",
+        default_value = "pipe",
+        conflicts_with = "merge"
+    )]
+    pub(crate) stderr: OutputChoice,
+    /// Pass a signal to lastwords on as another, or not at all (FROM:0); one mapped from TERM
+    /// begins a stop with that signal
+    #[arg(long, value_name = "FROM:TO", value_delimiter = ',', value_parser = mapping::parse_signal)]
+    pub(crate) map_signal: Vec<SignalMapping>,
     /// Working directory of the command
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<PathBuf>,
@@ -167,6 +186,19 @@ pub(crate) struct ChildArgs {
     /// Close descriptors above 2 that lastwords was started with; by default they are passed on
     #[arg(long)]
     pub(crate) close_fds: bool,
+}
+
+/// The exit code of lastwords.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Exit status")]
+pub(crate) struct StatusArgs {
+    /// After --timeout, end with the command's own status instead of 124
+    #[arg(long)]
+    pub(crate) preserve_status: bool,
+    /// End with another status in place of the command's, such as 143:0; the report keeps the
+    /// command's
+    #[arg(long, value_name = "FROM:TO", value_delimiter = ',', value_parser = mapping::parse_exit)]
+    pub(crate) map_exit: Vec<ExitMapping>,
 }
 
 /// What is kept and reported.
@@ -252,6 +284,12 @@ pub(crate) enum BackgroundChoice {
 pub(crate) enum StdinChoice {
     Inherit,
     Null,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OutputChoice {
+    Pipe,
+    Inherit,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -389,6 +427,11 @@ mod tests {
             &["--unset", "a=b", "--", "true"],
             &["--tail-bytes", "2MB", "--", "true"],
             &["--stdin", "file", "--", "true"],
+            &["--stdout", "null", "--", "true"],
+            &["--merge", "--stderr", "inherit", "--", "true"],
+            &["--map-signal", "TERM", "--", "true"],
+            &["--map-signal", "KILL:TERM", "--", "true"],
+            &["--map-exit", "143", "--", "true"],
             &["--background", "nope", "--", "true"],
             &["--terminate-grace", "1", "--", "true"],
             &["--contain", "nope", "--", "true"],

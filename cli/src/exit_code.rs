@@ -1,5 +1,7 @@
 //! The exit code of lastwords (SPEC 8).
 
+use super::args::StatusArgs;
+use super::mapping::map_exit;
 use lastwords::{Outcome, Report, SettledAs, Signal, SpawnError, SpawnStep, StopReason, Verdict};
 
 /// The command returned 0, but its background work was waited for and did not finish.
@@ -24,7 +26,7 @@ pub(crate) enum Ending {
 }
 
 /// How lastwords ends after this final report.
-pub(crate) fn of_report(report: &Report) -> Ending {
+pub(crate) fn of_report(report: &Report, options: &StatusArgs) -> Ending {
     if let Some(error) = &report.error {
         return Ending::Status(of_failed_spawn(error));
     }
@@ -39,8 +41,20 @@ pub(crate) fn of_report(report: &Report) -> Ending {
         .as_ref()
         .is_some_and(|stop| stop.reason == StopReason::Timeout);
     let own_failure = signal.is_some() || code.is_some_and(|code| code != 0);
-    if report.outcome == Some(Outcome::TimedOut) || (limit_passed && !own_failure) {
+    let timed_out = report.outcome == Some(Outcome::TimedOut) || (limit_passed && !own_failure);
+    if timed_out && !options.preserve_status {
         return Ending::Status(TIMED_OUT);
+    }
+    let status = match (code, signal) {
+        (_, Some(signal)) => Some(for_signal(signal)),
+        (code, None) => code.and_then(|code| u8::try_from(code).ok()),
+    };
+    if let Some(mapped) = status.and_then(|status| map_exit(&options.map_exit, status)) {
+        return Ending::Status(if mapped == 0 && work_did_not_finish(report) {
+            UNFINISHED_WORK
+        } else {
+            mapped
+        });
     }
     match (code, signal) {
         (_, Some(signal)) if signal == Signal::INT || signal == Signal::QUIT => {
@@ -98,23 +112,23 @@ mod tests {
 
     const ENOENT: Errno = Errno::from_raw(2);
 
+    fn report_of(error: SpawnError) -> Report {
+        let caps = Capabilities::bare(Backend::Epoll, ExitSource::Pidfd);
+        Report::of_failed_spawn(vec!["x".into()], error, &caps)
+    }
+
     fn failed(error: SpawnError) -> Ending {
-        of_report(&Report::of_failed_spawn(
-            vec!["x".into()],
-            error,
-            &Capabilities::bare(Backend::Epoll, ExitSource::Pidfd),
-        ))
+        of_report(&report_of(error), &StatusArgs::default())
     }
 
     fn ended(exit: Exit, outcome: Outcome) -> Ending {
-        let error = SpawnError::new(SpawnStep::Exec, ENOENT);
-        let mut report = Report::of_failed_spawn(
-            vec!["x".into()],
-            error,
-            &Capabilities::bare(Backend::Epoll, ExitSource::Pidfd),
-        );
+        ended_with(exit, outcome, &StatusArgs::default())
+    }
+
+    fn ended_with(exit: Exit, outcome: Outcome, options: &StatusArgs) -> Ending {
+        let mut report = report_of(SpawnError::new(SpawnStep::Exec, ENOENT));
         (report.error, report.exit, report.outcome) = (None, Some(exit), Some(outcome));
-        of_report(&report)
+        of_report(&report, options)
     }
 
     #[test]
@@ -163,6 +177,34 @@ mod tests {
         assert_eq!(
             ended(Exit::unknown(), Outcome::Unknown),
             Ending::Status(125)
+        );
+    }
+
+    #[test]
+    fn a_status_of_the_command_can_be_mapped() {
+        let options = StatusArgs {
+            preserve_status: false,
+            map_exit: ["143:0", "130:5"]
+                .map(|text| crate::mapping::parse_exit(text).expect("well formed"))
+                .to_vec(),
+        };
+        let by = |signal| Exit::by_signal(signal, false, StatusSource::Waitid);
+        let of = |exit, outcome| ended_with(exit, outcome, &options);
+        assert_eq!(of(by(Signal::TERM), Outcome::Stopped), Ending::Status(0));
+        assert_eq!(of(by(Signal::INT), Outcome::Signaled), Ending::Status(5));
+        assert_eq!(of(by(Signal::TERM), Outcome::TimedOut), Ending::Status(124));
+    }
+
+    #[test]
+    fn the_commands_own_status_is_kept_after_a_time_limit_on_request() {
+        let options = StatusArgs {
+            preserve_status: true,
+            map_exit: Vec::new(),
+        };
+        let exit = Exit::by_signal(Signal::TERM, false, StatusSource::Waitid);
+        assert_eq!(
+            ended_with(exit, Outcome::TimedOut, &options),
+            Ending::Status(143)
         );
     }
 }

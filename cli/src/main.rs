@@ -3,12 +3,14 @@
 mod args;
 mod exit_code;
 mod format;
+mod mapping;
 mod progress;
 mod relay;
 mod report_file;
 mod run;
 mod signals;
 mod sink;
+mod startup;
 mod summary;
 mod terminal;
 mod termination_log;

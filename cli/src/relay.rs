@@ -1,8 +1,9 @@
 //! Writes to lastwords' own stdout and stderr: the command's output unchanged and at once, and
 //! messages of lastwords between its lines.
 
+use super::signals::Signals;
 use super::sink::{Sink, WriteOutcome};
-use lastwords::Stream;
+use lastwords::{Signal, Stream};
 use rustix::event::{PollFd, poll};
 use std::io;
 
@@ -17,6 +18,8 @@ pub(crate) struct Relay {
     last_written: Stream,
     /// Whether a progress line is shown. It is cleared before anything else is written.
     progress_line: bool,
+    /// The signal because of which buffered output was discarded.
+    interrupted_by: Option<Signal>,
 }
 
 impl Relay {
@@ -30,6 +33,7 @@ impl Relay {
             sinks,
             last_written: Stream::Stderr,
             progress_line: false,
+            interrupted_by: None,
         }
     }
 
@@ -78,19 +82,32 @@ impl Relay {
 
     /// Blocks until all buffered output is written or its reader is gone. Signals with their
     /// default action may end lastwords meanwhile.
-    pub(crate) fn flush_all(&mut self) {
+    ///
+    /// With `signals`, a signal that ends lastwords makes it discard the output.
+    pub(crate) fn flush_all(&mut self, mut signals: Option<&mut Signals>) {
         self.clear_progress_line();
         loop {
             for stream in Stream::ALL {
                 self.flush(stream);
             }
-            let mut fds: Vec<PollFd<'_>> = self.poll_fds().collect();
-            if fds.is_empty() {
+            if !self.sinks.iter().any(Sink::is_buffering) {
                 return;
             }
+            if let Some(signal) = signals.as_mut().and_then(|s| s.take_terminating()) {
+                self.discard_buffered().for_each(drop);
+                self.interrupted_by = Some(signal);
+                return;
+            }
+            let mut fds: Vec<PollFd<'_>> = self.poll_fds().collect();
+            fds.extend(signals.as_ref().map(|signals| signals.poll_fd()));
             // The only possible error is EINTR.
             let _ = poll(&mut fds, None);
         }
+    }
+
+    /// The signal because of which [`Relay::flush_all`] has discarded output.
+    pub(crate) fn interrupted_by(&self) -> Option<Signal> {
+        self.interrupted_by
     }
 
     /// Discards all buffered output. Returns the streams that had some.
@@ -124,12 +141,12 @@ impl Relay {
     }
 
     /// Writes one line on stdout, on a line of its own, and blocks until it is written.
-    pub(crate) fn line_on_stdout(&mut self, text: &str) -> io::Result<()> {
-        self.flush_all();
+    pub(crate) fn line_on_stdout(&mut self, text: &str, signals: &mut Signals) -> io::Result<()> {
+        self.flush_all(Some(&mut *signals));
         let sink = self.sink_mut(Stream::Stdout);
         let begin = if sink.is_mid_line() { "\n" } else { "" };
         let _ = sink.write(format!("{begin}{text}\n").as_bytes());
-        self.flush_all();
+        self.flush_all(Some(signals));
         let sink = self.sink(Stream::Stdout);
         match sink.failure() {
             Some(errno) => Err(errno.into()),

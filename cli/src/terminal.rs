@@ -1,168 +1,207 @@
-//! The controlling terminal, shared with the command as a shell shares it with a job.
+//! The controlling terminal, shared with the command as a shell shares it with a job (SPEC 8).
 //!
-//! The command's group is the foreground while it runs, so that keys and `stty tostop` mean what
-//! they mean without us. When it stops (^Z), lastwords takes the terminal back and stops its own
-//! group; when that is continued, both go on.
-//!
-//! In a pipeline (`lastwords run -- make | less`) our own group has others who may want the
-//! keyboard: there the command gets the foreground when it asks for it (TTIN, TTOU), and keys reach
-//! it through us until then.
+//! The command leads a process group of its own, so only one of the two groups can be the
+//! foreground. The command's group becomes the foreground at the start if lastwords is a job of its
+//! own, else when the command asks for the terminal. It stays the foreground until the command
+//! stops or ends.
 
 use lastwords::Signal;
+use lastwords::host::{self, ControllingTerminal, Foreground, TerminalModes};
 use rustix::fs::{FileType, fstat};
-use rustix::process::{
-    Pid, WaitId, WaitIdOptions, getpgrp, getpid, kill_current_process_group, kill_process, waitid,
-};
-use rustix::stdio::{stdin, stdout};
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::stdio::{stderr, stdin, stdout};
 
-/// The terminal at stdin, if it is ours to share.
+/// The controlling terminal of lastwords and of the command.
 #[derive(Debug)]
 pub(crate) struct Terminal {
-    own: Pid,
-    /// The command's group, once there is one.
-    job: Option<Pid>,
-    foreground: Foreground,
-    /// Its modes when lastwords was started.
-    modes: Option<Termios>,
+    terminal: ControllingTerminal,
+    /// The command's leader and group, once it is started.
+    command: Option<u32>,
+    holder: Holder,
+    /// The modes when lastwords was started.
+    modes: Option<TerminalModes>,
+    /// Whether the command was hung up already because nobody can continue it.
+    hung_up: bool,
 }
 
-/// Who was put into the foreground, as far as lastwords had a say in it.
+/// Who lastwords has made the foreground.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Foreground {
-    /// Whoever the shell says.
-    Untouched,
-    /// The command: what was given is taken back.
-    Given,
-    /// It was the command until the leader's end.
-    GivenToTheEnd,
+enum Holder {
+    /// Nobody: the foreground is what the shell has chosen.
+    Unchanged,
+    /// The command. lastwords has to take the terminal back.
+    Command,
+}
+
+/// What has to be done with the command after its leader was stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterStop {
+    /// The leader was not stopped, or its stop is its own business.
+    Nothing,
+    /// Continue the command.
+    Continue,
+    /// Nobody could ever give the terminal to the command: hang it up, then continue it, as the
+    /// kernel does with stopped jobs that nobody can continue.
+    HangUp,
 }
 
 impl Terminal {
-    /// Looks whether stdin is the controlling terminal. Blocks SIGTTOU then: the foreground is
-    /// changed from the background.
+    /// Opens the controlling terminal, if there is one.
     pub(crate) fn detect() -> Option<Terminal> {
-        tcgetpgrp(stdin()).ok()?;
-        lastwords::host::block(Signal::TTOU).ok()?;
+        let terminal = ControllingTerminal::open()?;
         Some(Terminal {
-            own: getpgrp(),
-            job: None,
-            foreground: Foreground::Untouched,
-            modes: tcgetattr(stdin()).ok(),
+            modes: terminal.modes(),
+            terminal,
+            command: None,
+            holder: Holder::Unchanged,
+            hung_up: false,
         })
     }
 
-    /// Is the command to have the foreground from the start?
+    /// Whether the command gets the terminal before exec: lastwords is a job of its own, which
+    /// leads the foreground group, and nothing is connected to its streams by a pipe.
     pub(crate) fn gives_foreground_at_start(&self) -> bool {
-        let stdout = fstat(stdout()).map(|stat| FileType::from_raw_mode(stat.st_mode));
-        self.is_ours() && !matches!(stdout, Ok(FileType::Fifo | FileType::Socket))
+        let leads_group = self.terminal.own_group() == Some(std::process::id());
+        leads_group && self.terminal.foreground() == Foreground::Own && !any_stream_is_pipe()
     }
 
-    /// Is our own group in its foreground?
-    fn is_ours(&self) -> bool {
-        tcgetpgrp(stdin()).is_ok_and(|group| group == self.own)
+    /// The command was started. `has_foreground` if its group was made the foreground before exec.
+    pub(crate) fn command_started(&mut self, pid: u32, has_foreground: bool) {
+        self.command = Some(pid);
+        if has_foreground {
+            self.set_holder(Holder::Command);
+        }
     }
 
-    /// The command has a group of its own now; with `given` it was made the foreground before its
-    /// program began.
-    pub(crate) fn command_started(&mut self, pid: u32, given: bool) {
-        self.job = i32::try_from(pid).ok().and_then(Pid::from_raw);
-        self.foreground = if given {
-            Foreground::Given
-        } else {
-            Foreground::Untouched
-        };
-    }
-
-    /// Gives it to the command if it is ours.
-    fn give(&mut self) {
-        if let Some(job) = self.job
-            && self.is_ours()
-            && tcsetpgrp(stdin(), job).is_ok()
+    /// Makes the command's group the foreground.
+    fn hand_over(&mut self) {
+        if let Some(command) = self.command
+            && self.terminal.set_foreground(command).is_ok()
         {
-            self.foreground = Foreground::Given;
+            self.set_holder(Holder::Command);
         }
     }
 
-    /// Takes it back if it was given; says whether it was.
+    /// Makes the group of lastwords the foreground again, if the command had the terminal. Returns
+    /// whether it had.
     pub(crate) fn take_back(&mut self) -> bool {
-        if self.foreground != Foreground::Given {
+        if self.holder == Holder::Unchanged {
             return false;
         }
-        self.foreground = Foreground::Untouched;
-        // Refused when the terminal was hung up: then there is nothing to take.
-        tcsetpgrp(stdin(), self.own).is_ok()
+        // Refused for a terminal that was hung up: nothing is left to take.
+        let _ = self.terminal.take_back();
+        self.set_holder(Holder::Unchanged);
+        true
     }
 
-    /// The leader has ended. If a signal ended it, the terminal's modes of the start come back: it
-    /// could not see to that.
+    /// While the command has the foreground, lastwords writes its output from the background. With
+    /// `stty tostop` the kernel would stop lastwords for it, unless TTOU is blocked. At other times
+    /// that is right.
+    fn set_holder(&mut self, holder: Holder) {
+        self.holder = holder;
+        // TTOU is a valid signal.
+        let _ = host::set_blocked(Signal::TTOU, holder == Holder::Command);
+    }
+
+    /// The leader has ended. If a signal ended it, it could not restore the terminal's modes.
     pub(crate) fn leader_ended(&mut self, by_signal: bool) {
-        if !self.take_back() {
-            return;
-        }
-        self.foreground = Foreground::GivenToTheEnd;
-        if let Some(modes) = self.modes.as_ref().filter(|_| by_signal) {
-            let _ = tcsetattr(stdin(), OptionalActions::Drain, modes);
+        if self.take_back()
+            && by_signal
+            && let Some(modes) = &self.modes
+        {
+            // Refused for a terminal that was hung up.
+            let _ = self.terminal.set_modes(modes);
         }
     }
 
-    /// A child has changed its state. If it was the leader's stop, our own group stops too; when
-    /// this returns, and says so, the command is to be continued.
-    pub(crate) fn follow_stop(&mut self, was_continued: impl Fn() -> bool) -> bool {
-        let Some(job) = self.job else { return false };
-        // The leader, and stops alone: its end is left to the loop. ECHILD: it was reaped already.
-        let asked = waitid(
-            WaitId::Pid(job),
-            WaitIdOptions::STOPPED | WaitIdOptions::NOHANG,
-        );
-        let Ok(Some(status)) = asked else {
-            return false;
+    /// Looks whether the leader was stopped, and follows it. Blocks while lastwords itself is
+    /// stopped. `was_continued` takes a CONT that was sent to lastwords and says whether there was
+    /// one.
+    pub(crate) fn follow_leader(&mut self, mut was_continued: impl FnMut() -> bool) -> AfterStop {
+        let Some(signal) = self.leader_stopped_by() else {
+            return AfterStop::Nothing;
         };
-        let by = status.stopping_signal().and_then(Signal::from_raw);
-        // It wants the terminal, and we have it to give.
-        if matches!(by, Some(Signal::TTIN | Signal::TTOU)) && self.is_ours() {
-            self.give();
-            return true;
+        match signal {
+            Signal::TTIN | Signal::TTOU => {
+                let foreground = self.terminal.foreground();
+                if foreground == Foreground::Own {
+                    self.hand_over();
+                    return AfterStop::Continue;
+                }
+                if self.command.map(Foreground::Group) == Some(foreground) {
+                    // It was stopped before it was handed the terminal.
+                    return AfterStop::Continue;
+                }
+                // The job of lastwords is in the background. The kernel would have stopped all of
+                // it.
+                was_continued();
+                self.set_holder(Holder::Unchanged);
+                let _ = host::stop_self(signal, true);
+                if was_continued() {
+                    self.regain_after_stop(true);
+                    AfterStop::Continue
+                } else if std::mem::replace(&mut self.hung_up, true) {
+                    AfterStop::Nothing
+                } else {
+                    AfterStop::HangUp
+                }
+            }
+            Signal::TSTP => {
+                was_continued();
+                // The keyboard stops every process of the foreground group.
+                let had_terminal = self.take_back();
+                let _ = host::stop_self(signal, had_terminal);
+                was_continued();
+                self.regain_after_stop(had_terminal);
+                AfterStop::Continue
+            }
+            _ => AfterStop::Nothing,
         }
-        self.take_back();
-        was_continued();
-        stop_ourselves(by != Some(Signal::STOP));
-        self.give();
-        // What has stopped itself by hand, and was not continued with us, stays stopped.
-        was_continued() || by != Some(Signal::STOP)
     }
 
-    /// We were continued: by `fg` the terminal is ours to give, by `bg` it is not.
+    /// The signal that has stopped the leader, if it was stopped since the last call.
+    fn leader_stopped_by(&self) -> Option<Signal> {
+        let pid = Pid::from_raw(i32::try_from(self.command?).ok()?)?;
+        // The leader's end is left to the reactor. ECHILD: the reactor has reaped it.
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        let status = waitid(WaitId::Pid(pid), options).ok()??;
+        status.stopping_signal().and_then(Signal::from_raw)
+    }
+
+    /// Stops lastwords by TSTP, which was sent to lastwords itself and was passed on to the
+    /// command. Blocks until lastwords is continued.
+    pub(crate) fn suspend(&mut self) {
+        let had_terminal = self.take_back();
+        let _ = host::stop_self(Signal::TSTP, false);
+        self.regain_after_stop(had_terminal);
+    }
+
+    /// lastwords was continued. `fg` has made its group the foreground, `bg` has not.
+    fn regain_after_stop(&mut self, had_terminal: bool) {
+        if had_terminal && self.terminal.foreground() == Foreground::Own {
+            self.hand_over();
+        }
+    }
+
+    /// lastwords was sent CONT. The shell may have taken the terminal from the command.
     pub(crate) fn continued(&mut self) {
-        match tcgetpgrp(stdin()) {
-            Ok(group) if group == self.own => self.give(),
-            Ok(group) if Some(group) == self.job => {}
-            Ok(_) | Err(_) => self.foreground = Foreground::Untouched,
-        }
-    }
-
-    /// What ended the command from the keyboard would have reached our whole group, had it been in
-    /// the foreground.
-    pub(crate) fn tell_own_group(&self, signal: Signal) {
-        let signal = rustix::process::Signal::from_named_raw(signal.as_raw());
-        if let (Foreground::GivenToTheEnd, Some(signal)) = (self.foreground, signal) {
-            let _ = kill_current_process_group(signal);
+        let had_terminal = self.holder == Holder::Command;
+        let foreground = self.terminal.foreground();
+        if self.command.map(Foreground::Group) != Some(foreground) {
+            self.set_holder(Holder::Unchanged);
+            self.regain_after_stop(had_terminal);
         }
     }
 }
 
-/// Stops lastwords as the keyboard does: by the default action of TSTP, which is nothing where no
-/// shell is there to continue us. Returns when it goes on. With `whole_group` everybody stops whom
-/// the keyboard would have stopped.
-pub(crate) fn stop_ourselves(whole_group: bool) {
-    let tstp = rustix::process::Signal::TSTP;
-    let stop = || {
-        if whole_group {
-            kill_current_process_group(tstp)
-        } else {
-            kill_process(getpid(), tstp)
-        }
+fn any_stream_is_pipe() -> bool {
+    let is_pipe = |stat: rustix::fs::Stat| {
+        matches!(
+            FileType::from_raw_mode(stat.st_mode),
+            FileType::Fifo | FileType::Socket
+        )
     };
-    // Neither can fail: the signal can be handled, and we may signal ourselves.
-    let _ = lastwords::host::with_default_action(Signal::TSTP, stop);
+    [stdin(), stdout(), stderr()]
+        .into_iter()
+        .any(|stream| fstat(stream).is_ok_and(is_pipe))
 }

@@ -328,8 +328,8 @@ impl Command {
         self
     }
 
-    /// Makes the child's group the foreground group of the terminal that is its descriptor 0, before
-    /// exec (tcsetpgrp(3)). Default: false. The terminal is not given back at the exit: a host that
+    /// Makes the child's group the foreground group of its controlling terminal before exec,
+    /// whichever of its streams leads to the terminal (tcsetpgrp(3)). Default: false. The terminal is not given back at the exit: a host that
     /// reads the same terminal does that itself.
     pub fn foreground_terminal(&mut self, foreground: bool) -> &mut Command {
         self.plan_mut().foreground_terminal = foreground;

@@ -97,7 +97,7 @@ pub struct Plan {
     pub ignore: Vec<Signal>,
     /// Signals that are blocked in the child. The mask is empty otherwise.
     pub block: Vec<Signal>,
-    /// Make the child's group the foreground of the terminal at descriptor 0, before exec.
+    /// Make the child's group the foreground of its controlling terminal before exec.
     pub foreground_terminal: bool,
     /// setrlimit(2): resource (RLIMIT_*), soft and hard limit.
     pub limits: Vec<(u32, u64, u64)>,

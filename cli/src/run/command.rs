@@ -1,6 +1,6 @@
 //! Translates the command line into the library's [`Command`].
 
-use crate::args::{RunArgs, StdinChoice};
+use crate::args::{OutputChoice, RunArgs, StdinChoice};
 use lastwords::{
     Capture, Command, DrainPolicy, LastWordsPolicy, Output, Signal, Stdin, StopPolicy,
 };
@@ -28,11 +28,15 @@ pub(super) fn build(args: &RunArgs, ignored: &[Signal], foreground: bool) -> Com
     let capture = Capture::default()
         .max_bytes(reporting.tail_bytes)
         .deliver(true);
-    command.stdout(Output::Capture(capture));
+    let output = |choice| match choice {
+        OutputChoice::Pipe => Output::Capture(capture),
+        OutputChoice::Inherit => Output::Inherit,
+    };
+    command.stdout(output(child.stdout));
     command.stderr(if child.merge {
         Output::ToStdout
     } else {
-        Output::Capture(capture)
+        output(child.stderr)
     });
     command.drain(
         DrainPolicy::default()

@@ -1,11 +1,11 @@
 //! The loop around a running command: sleeps, drives the reactor, and moves output.
 
-use super::signal_actions::StopState;
+use super::signal_policy::SignalPolicy;
 use crate::args::{BackgroundChoice, RunArgs};
 use crate::format::is_dumb;
 use crate::progress::Progress;
 use crate::relay::Relay;
-use crate::signals::{self, Signals};
+use crate::signals::Signals;
 use crate::sink::WriteOutcome;
 use crate::summary::Message;
 use crate::terminal::Terminal;
@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// The most descriptors of one poll(2): the reactor's, the signals', and the two outputs.
-const POLLED: usize = 1 + signals::WATCHED + 2;
+const POLLED: usize = 4;
 
 /// A running command and everything around it.
 pub(super) struct Run<'a> {
@@ -27,7 +27,7 @@ pub(super) struct Run<'a> {
     pub(super) signals: Signals,
     pub(super) terminal: Option<Terminal>,
     pub(super) wait: BackgroundWait,
-    pub(super) stop: StopState,
+    pub(super) policy: SignalPolicy,
 }
 
 /// What lastwords shows of a wait for background work.
@@ -41,10 +41,6 @@ pub(super) enum BackgroundWait {
 }
 
 impl BackgroundWait {
-    pub(super) fn is_active(&self) -> bool {
-        !matches!(self, BackgroundWait::Inactive)
-    }
-
     fn line_if_due(&mut self, now: Instant) -> Option<String> {
         match self {
             BackgroundWait::Shown(progress) => progress.line_if_due(now),
@@ -108,13 +104,10 @@ impl Run<'_> {
             self.reactor.as_fd(),
             PollFlags::IN,
         ));
-        fds.extend(self.signals.poll_fds());
-        let signals_end = fds.len();
+        fds.push(self.signals.poll_fd());
         fds.extend(self.relay.poll_fds());
         match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) => fds[1..signals_end]
-                .iter()
-                .any(|fd| !fd.revents().is_empty()),
+            Ok(_) => !fds[1].revents().is_empty(),
             // EINTR: a signal has come.
             Err(_) => true,
         }
@@ -152,6 +145,7 @@ impl Run<'_> {
                     WriteOutcome::Discarded => FollowUp::Close(stream),
                 },
                 Event::Exited { exit, .. } => {
+                    self.policy.leader_ended();
                     if let Some(terminal) = &mut self.terminal {
                         terminal.leader_ended(exit.signal.is_some());
                     }
@@ -164,7 +158,7 @@ impl Run<'_> {
                             Instant::now(),
                             survivors,
                             self.args.background.background_wait.duration(),
-                            self.stop.deadline(),
+                            self.policy.deadline(),
                         );
                         self.wait = begin_wait(progress, self.args.reporting.quiet, self.relay);
                     }

@@ -4,6 +4,7 @@ mod command;
 mod event_loop;
 mod finish;
 mod signal_actions;
+mod signal_policy;
 
 use super::args::RunArgs;
 use super::exit_code::{self, Ending};
@@ -14,8 +15,11 @@ use super::summary::Message;
 use super::terminal::Terminal;
 use super::{report_file, termination_log};
 use event_loop::{BackgroundWait, Run};
-use lastwords::{Backend, BackendChoice, Containment, Projection, Reactor, Report, SpawnError};
-use signal_actions::StopState;
+use lastwords::{
+    Backend, BackendChoice, Containment, Projection, Reactor, Report, SpawnError, host,
+};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use signal_policy::SignalPolicy;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Instant;
@@ -26,7 +30,7 @@ pub(crate) fn run(args: &RunArgs) -> Ending {
     let colors = wants_colors(args.reporting.color, relay.is_terminal());
     let failed = |mut relay: Relay, what: String| {
         relay.print_message(&Message::error(what).render(colors));
-        relay.flush_all();
+        relay.flush_all(None);
         Ending::Status(exit_code::OWN_FAILURE)
     };
     let projection = match args
@@ -80,8 +84,6 @@ fn variable_values(args: &RunArgs, name: &OsStr) -> Vec<OsString> {
 struct FinishedRun {
     report: Box<Report>,
     signals: Signals,
-    /// Set only if a key pressed on this terminal may have ended the command.
-    terminal: Option<Terminal>,
 }
 
 /// Runs the command from its start to the final report. An error is a failure of lastwords
@@ -92,8 +94,8 @@ fn execute(
     relay: &mut Relay,
 ) -> Result<FinishedRun, String> {
     let mut terminal = Terminal::detect();
-    let signals =
-        Signals::watch(terminal.is_some()).map_err(|e| format!("failed to watch signals: {e}"))?;
+    let signals = Signals::install(terminal.is_some())
+        .map_err(|e| format!("failed to watch signals: {e}"))?;
     let foreground = terminal
         .as_ref()
         .is_some_and(Terminal::gives_foreground_at_start);
@@ -113,12 +115,14 @@ fn execute(
             return Ok(FinishedRun {
                 report: failed_spawn(args, projection, &reactor, error),
                 signals,
-                terminal,
             });
         }
     };
-    if let (Some(terminal), Some(pid)) = (&mut terminal, reactor.pid(generation)) {
-        terminal.command_started(pid, foreground);
+    if let Some(pid) = reactor.pid(generation) {
+        if let Some(terminal) = &mut terminal {
+            terminal.command_started(pid, foreground);
+        }
+        guard_against_abort(pid);
     }
     let limit = args.bounds.time_limit();
     let mut run = Run {
@@ -129,26 +133,36 @@ fn execute(
         signals,
         terminal,
         wait: BackgroundWait::Inactive,
-        stop: StopState::new(limit.and_then(|limit| started.checked_add(limit))),
+        policy: SignalPolicy::new(
+            &args.child.map_signal,
+            limit.and_then(|limit| started.checked_add(limit)),
+        ),
     };
     let report = run.until_closed();
     let Run {
         signals,
         mut terminal,
-        stop,
         ..
     } = run;
+    host::forget_group();
     if let Some(terminal) = &mut terminal {
         // The command still has it if exec failed or if the loop failed.
         terminal.take_back();
     }
     let report = report.map_err(|e| format!("failed to {e}"))?;
-    let ended_by_lastwords = report.stop.is_some() || stop.was_interrupted();
-    Ok(FinishedRun {
-        report,
-        signals,
-        terminal: terminal.filter(|_| !ended_by_lastwords),
-    })
+    Ok(FinishedRun { report, signals })
+}
+
+/// Makes an abort of lastwords, such as the one when memory is refused, kill the command first.
+fn guard_against_abort(pid: u32) {
+    // The leader is not reaped yet, so the number is its own. Without a pidfd, or without the
+    // handler, an abort leaves the command running.
+    let leader = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    if let Some(leader) = leader
+        && let Ok(pidfd) = pidfd_open(leader, PidfdFlags::empty())
+    {
+        let _ = host::kill_group_on_abort(pid, pidfd);
+    }
 }
 
 fn build_reactor(args: &RunArgs) -> Result<Reactor, String> {

@@ -1,99 +1,54 @@
-//! What a signal sent to lastwords does to the command.
+//! Carries out what the signal policy decides.
 
 use super::event_loop::Run;
-use crate::terminal::stop_ourselves;
-use lastwords::{Signal, Stopping};
-use std::time::{Duration, Instant};
-
-/// A second INT within this time kills the command.
-const REPEATED_INT: Duration = Duration::from_secs(2);
-
-/// What is known of a stop of the command.
-pub(super) struct StopState {
-    /// When the time limit stops the command.
-    deadline: Option<Instant>,
-    /// Whether a signal has asked for a stop.
-    requested: bool,
-    /// When the last INT came.
-    last_int: Option<Instant>,
-}
-
-impl StopState {
-    pub(super) fn new(deadline: Option<Instant>) -> StopState {
-        StopState {
-            deadline,
-            requested: false,
-            last_int: None,
-        }
-    }
-
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        self.deadline
-    }
-
-    /// Whether an INT has come at all.
-    pub(super) fn was_interrupted(&self) -> bool {
-        self.last_int.is_some()
-    }
-
-    fn is_under_way(&self, now: Instant) -> bool {
-        self.requested || self.deadline.is_some_and(|deadline| deadline <= now)
-    }
-
-    /// Notes an INT. Returns whether it repeats an earlier one.
-    fn note_int(&mut self, now: Instant) -> bool {
-        self.last_int
-            .replace(now)
-            .is_some_and(|before| now.saturating_duration_since(before) <= REPEATED_INT)
-    }
-}
+use super::signal_policy::Action;
+use crate::terminal::AfterStop;
+use lastwords::{Signal, StopPolicy, Stopping, host};
+use std::time::Instant;
 
 impl Run<'_> {
     pub(super) fn on_signal(&mut self, signal: Signal) {
-        let now = Instant::now();
-        match signal {
-            Signal::TERM if self.stop.is_under_way(now) => self.kill_now(),
-            Signal::TERM => self.request_stop(),
-            Signal::INT => {
-                let repeated = self.stop.note_int(now);
-                if repeated || self.stop.is_under_way(now) {
-                    self.kill_now();
-                } else if self.wait.is_active() {
-                    // The command has ended. The user does not want to wait for the rest.
-                    self.request_stop();
-                } else {
-                    self.forward_signal(signal);
-                }
-            }
-            Signal::USR1 | Signal::USR2 => {
+        match self.policy.action(Instant::now(), signal) {
+            Action::Nothing => {}
+            Action::ToGroup(signal) => self.signal_group(signal),
+            Action::ToLeader(signal) => {
                 // An error means that the leader has ended: nobody is left to signal.
                 let _ = self.reactor.signal_leader(self.generation, signal);
             }
-            Signal::CHLD => self.check_leader_stopped(),
-            Signal::TSTP => self.suspend(),
-            Signal::CONT => self.resume(),
-            other => self.forward_signal(other),
+            Action::Stop(signal) => self.stop(signal),
+            Action::Kill => self.kill(),
+            Action::CheckLeader => self.follow_leader(),
+            Action::Suspend => self.suspend(),
+            Action::Resume => {
+                if let Some(terminal) = &mut self.terminal {
+                    terminal.continued();
+                }
+                self.signal_group(Signal::CONT);
+            }
         }
     }
 
-    fn request_stop(&mut self) {
-        self.stop.requested = true;
-        match self.reactor.stop(self.generation, None) {
-            // A stop of the time limit or of background work is under way already.
-            Stopping::Already | Stopping::Shortened => self.kill_now(),
-            _ => {}
-        }
-    }
-
-    fn forward_signal(&mut self, signal: Signal) {
+    fn signal_group(&mut self, signal: Signal) {
         // An error means that the group is empty: nobody is left to signal.
         let _ = self.reactor.signal(self.generation, signal);
     }
 
+    fn stop(&mut self, signal: Option<Signal>) {
+        let policy = signal.map(|signal| {
+            StopPolicy::default()
+                .signal(signal)
+                .grace(self.args.bounds.stop_grace)
+        });
+        match self.reactor.stop(self.generation, policy) {
+            // A stop of the time limit or of background work is under way already.
+            Stopping::Already | Stopping::Shortened => self.kill(),
+            _ => {}
+        }
+    }
+
     /// Sends SIGKILL to the command. If nobody is left to kill, output that its reader does not
     /// take is thrown away, so that lastwords can end.
-    fn kill_now(&mut self) {
-        self.stop.requested = true;
+    fn kill(&mut self) {
         if self.reactor.kill(self.generation) == Stopping::Gone {
             for stream in self.relay.discard_buffered() {
                 self.close_output(stream);
@@ -101,32 +56,38 @@ impl Run<'_> {
         }
     }
 
-    /// Follows the command if the keyboard has stopped it.
-    fn check_leader_stopped(&mut self) {
-        let signals = &self.signals;
+    /// Follows the command if its leader was stopped.
+    fn follow_leader(&mut self) {
+        let signals = &mut self.signals;
         let Some(terminal) = &mut self.terminal else {
             return;
         };
-        if terminal.follow_stop(|| signals.take(Signal::CONT)) {
-            self.forward_signal(Signal::CONT);
+        match terminal.follow_leader(|| signals.take(Signal::CONT)) {
+            AfterStop::Nothing => {}
+            AfterStop::Continue => self.signal_group(Signal::CONT),
+            AfterStop::HangUp => {
+                self.signal_group(Signal::HUP);
+                self.signal_group(Signal::CONT);
+            }
         }
     }
 
     /// TSTP was sent to lastwords: stops the command, then lastwords. Both go on together.
     fn suspend(&mut self) {
-        self.forward_signal(Signal::TSTP);
-        if let Some(terminal) = &mut self.terminal {
-            terminal.take_back();
+        // CONT ends a stop that came before it.
+        if self.signals.take(Signal::CONT) {
+            self.on_signal(Signal::CONT);
+            return;
         }
-        stop_ourselves(false);
-        self.resume();
-    }
-
-    /// lastwords was continued: continues the command.
-    fn resume(&mut self) {
-        if let Some(terminal) = &mut self.terminal {
-            terminal.continued();
+        self.signal_group(Signal::TSTP);
+        match &mut self.terminal {
+            Some(terminal) => terminal.suspend(),
+            None => {
+                // TSTP is a valid signal.
+                let _ = host::stop_self(Signal::TSTP, false);
+            }
         }
-        self.forward_signal(Signal::CONT);
+        self.signals.take(Signal::CONT);
+        self.signal_group(Signal::CONT);
     }
 }

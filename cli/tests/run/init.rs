@@ -3,7 +3,8 @@
 use super::support::{
     LASTWORDS, Running, Scratch, finish, finish_with_report, read_report, read_until, shell, text,
 };
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::BufReader;
 use std::process::{Command, Stdio};
 
 /// `lastwords run` as process 1 of a PID namespace with its own /proc. Prints why and returns
@@ -87,6 +88,15 @@ fn everything_adopted_is_background_work_even_without_an_environment() {
     assert_eq!(report["background"]["processes"][0]["comm"], "sleep");
 }
 
+/// Process 1, the only child of unshare(1).
+fn the_only_child(unshare: &Running) -> Pid {
+    let pid = unshare.pid().as_raw_nonzero();
+    let children =
+        std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("a list");
+    let child = children.trim().parse().ok().and_then(Pid::from_raw);
+    child.expect("a number")
+}
+
 #[test]
 fn signals_to_the_first_process_are_passed_on() {
     let script = "trap 'echo told; exit 7' TERM; echo ready; while :; do sleep 0.02; done";
@@ -96,17 +106,7 @@ fn signals_to_the_first_process_are_passed_on() {
     let mut running = Running::start(command.stdout(Stdio::piped()));
     let mut stdout = running.stdout();
     read_until(&mut stdout, "ready");
-    // Process 1 is the only child of unshare(1).
-    let pid = running.pid().as_raw_nonzero();
-    let children =
-        std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("a list");
-    let first = children
-        .trim()
-        .parse()
-        .ok()
-        .and_then(rustix::process::Pid::from_raw)
-        .expect("a number");
-    kill_process(first, Signal::TERM).expect("it runs");
+    kill_process(the_only_child(&running), Signal::TERM).expect("it runs");
     read_until(&mut stdout, "told");
     assert_eq!(running.wait().code(), Some(7));
 }
@@ -218,4 +218,24 @@ fn last_words_whose_place_goes_away_meanwhile_are_told() {
         "{}",
         text(&output.stderr)
     );
+}
+
+/// CASES 61. The output is stuck after the command has ended: nobody reads it.
+#[test]
+fn the_first_process_obeys_term_while_its_output_is_stuck() {
+    let script = "head -c 100000 /dev/zero; echo done >&2";
+    let Some(mut command) = first_process(&["--quiet"], script) else {
+        return;
+    };
+    let mut running = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let stdout = running.child().stdout.take();
+    let mut stderr = BufReader::new(running.child().stderr.take().expect("piped"));
+    read_until(&mut stderr, "done");
+    let first = the_only_child(&running);
+    while running.is_running() {
+        // It has ended meanwhile if this fails.
+        let _ = kill_process(first, Signal::TERM);
+        std::thread::sleep(std::time::Duration::from_millis(400));
+    }
+    drop(stdout);
 }

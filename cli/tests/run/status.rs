@@ -232,3 +232,33 @@ fn work_that_finishes_is_waited_for_and_no_failure() {
         "{report}"
     );
 }
+
+#[test]
+fn a_mapped_status_replaces_that_of_the_command_and_not_lastwords_own() {
+    let run = |options: &[&str], script| finish(&mut shell(options, script));
+    assert_eq!(status(&run(&["--map-exit", "3:0,4:9"], "exit 3")), Some(0));
+    assert_eq!(status(&run(&["--map-exit", "3:0,4:9"], "exit 4")), Some(9));
+    assert_eq!(
+        status(&run(&["--map-exit", "137:7"], "kill -KILL $$")),
+        Some(7)
+    );
+    let options = ["--map-exit", "124:0,143:0", "--timeout", "100ms"];
+    assert_eq!(status(&run(&options, "exec sleep 1000")), Some(124));
+    let options = [
+        "--map-exit",
+        "5:0",
+        "--background",
+        "terminate",
+        "--background-grace",
+        "0",
+    ];
+    let left_work = "sleep 1000 >/dev/null 2>&1 & exit 5";
+    assert_eq!(status(&run(&options, left_work)), Some(123));
+}
+
+#[test]
+fn the_commands_own_status_after_a_time_limit_is_had_on_request() {
+    let options = ["--preserve-status", "--timeout", "100ms"];
+    let output = finish(&mut shell(&options, "exec sleep 1000"));
+    assert_eq!(status(&output), Some(143));
+}

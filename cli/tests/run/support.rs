@@ -122,6 +122,7 @@ impl Running {
         panic!("still running after {PATIENCE:?}");
     }
 
+    /// The exit status stays readable for [`Running::wait`].
     pub(crate) fn is_running(&mut self) -> bool {
         self.child().try_wait().expect("ours").is_none()
     }

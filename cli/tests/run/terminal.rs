@@ -92,6 +92,12 @@ impl Screen {
         screen
     }
 
+    fn dash() -> Screen {
+        let mut screen = Screen::run(&["dash", "-i"]);
+        screen.wait_for("$ ");
+        screen
+    }
+
     fn lastwords(words: &[&str]) -> Screen {
         Screen::run(&[&[LASTWORDS, "run"], words].concat())
     }
@@ -329,7 +335,7 @@ fn the_terminal_is_taken_back_at_the_exit() {
 }
 
 #[test]
-fn a_terminal_that_stops_background_writers_does_not_stop_lastwords() {
+fn a_terminal_that_stops_background_writers_does_not_stop_the_foreground_job() {
     let script = r#"stty tostop; "$LASTWORDS" run -- sh -c 'echo hel''lo; exit 6'; echo status=$?"#;
     let mut screen = Screen::run(&["bash", "-c", script]);
     screen.wait_for("hello");
@@ -397,4 +403,181 @@ fn a_wait_for_background_work_is_shown_while_it_lasts() {
     screen.wait_for("\r\x1b[Klastwords: sh exited with 0 after ");
     screen.wait_for("lastwords: background work finished ");
     assert_eq!(screen.running.wait().code(), Some(0));
+}
+
+/// Prompts on /dev/tty, as sudo and ssh do.
+const PASSWORD_PROMPT: &str =
+    r#"bash -c 'read -p "pass""word: " x </dev/tty; echo got $x; exit 4'"#;
+
+/// CASES 50.
+#[test]
+fn a_password_prompt_on_the_terminal_works_with_stdin_a_pipe() {
+    for mut screen in [Screen::bash(), Screen::dash()] {
+        screen.keys(&format!(
+            "echo data | \"$LASTWORDS\" run --quiet -- {PASSWORD_PROMPT}; echo sta''tus=$?\n"
+        ));
+        screen.wait_for("password: ");
+        screen.keys("secret\n");
+        screen.wait_for("got secret");
+        screen.wait_for("status=4");
+    }
+}
+
+/// CASES 50. Without job control all of them share a group.
+#[test]
+fn a_password_prompt_works_in_a_script() {
+    for shell in ["bash", "dash"] {
+        let script =
+            format!(r#"echo data | "$LASTWORDS" run --quiet -- {PASSWORD_PROMPT}; echo status=$?"#);
+        let mut screen = Screen::run(&[shell, "-c", &script]);
+        screen.wait_for("password: ");
+        screen.keys("secret\n");
+        screen.wait_for("got secret");
+        screen.wait_for("status=4");
+    }
+}
+
+#[test]
+fn a_password_prompt_works_in_a_nested_run_and_as_the_leader_of_the_session() {
+    let nested = format!(r#"exec "$LASTWORDS" run --quiet -- {PASSWORD_PROMPT}"#);
+    for mut screen in [
+        Screen::lastwords(&["--quiet", "--", "sh", "-c", &nested]),
+        Screen::lastwords(&["--quiet", "--", "sh", "-c", PASSWORD_PROMPT]),
+    ] {
+        screen.wait_for("password: ");
+        screen.keys("secret\n");
+        screen.wait_for("got secret");
+        assert_eq!(screen.running.wait().code(), Some(4));
+    }
+}
+
+/// CASES 51.
+#[test]
+fn a_command_that_interrupts_itself_ends_lastwords_and_not_the_script() {
+    for shell in ["bash", "dash"] {
+        let script = r#""$LASTWORDS" run --quiet -- sh -c 'kill -INT $$'; echo after $?"#;
+        let mut screen = Screen::run(&[shell, "-c", script]);
+        screen.wait_for("after 130");
+        assert!(screen.running.wait().success(), "{shell}");
+    }
+}
+
+/// CASES 52. dash ends at once by an INT of its own, whatever its child did with it.
+#[test]
+fn ctrl_c_reaches_the_script_around_a_command_that_handles_it() {
+    let handles = r#"sh -c "trap 'exit 0' INT; echo rea''dy; while :; do sleep 0.05; done""#;
+    let script =
+        format!(r#"for i in 1 2 3; do "$LASTWORDS" run --quiet -- {handles}; done; echo went on"#);
+    let mut screen = Screen::run(&["dash", "-c", &script]);
+    screen.wait_for("ready");
+    screen.keys(CTRL_C);
+    assert_eq!(screen.running.wait().signal(), Some(Signal::INT.as_raw()));
+    assert!(!screen.all().contains("went on"));
+
+    let script =
+        format!(r#"trap 'echo parent heard it' INT; "$LASTWORDS" run --quiet -- {handles}"#);
+    for shell in ["bash", "dash"] {
+        let mut screen = Screen::run(&[shell, "-c", &script]);
+        screen.wait_for("ready");
+        screen.keys(CTRL_C);
+        screen.wait_for("parent heard it");
+    }
+}
+
+/// CASES 53.
+#[test]
+fn a_job_in_the_background_respects_a_terminal_that_stops_writers() {
+    let mut screen = Screen::bash();
+    screen.keys("stty tostop; \"$LASTWORDS\" run --quiet -- sh -c 'echo writ''ten' &\n");
+    screen.wait_for("$ ");
+    eventually("the shell has learnt that it has stopped", || {
+        screen.keys("jobs -s; echo lis''ted\n");
+        screen.word_before("listed").contains("Stopped")
+    });
+    assert!(!screen.all().contains("written"));
+    screen.keys("fg\n");
+    screen.wait_for("written");
+    screen.wait_for("$ ");
+}
+
+/// CASES 59. The shell's group, which is the foreground, has no number in the namespace.
+#[test]
+fn a_command_in_a_pid_namespace_gets_the_terminal_of_the_outer_shell() {
+    let namespace = ["unshare", "--pid", "--fork", "--mount-proc"];
+    let mut tried = Command::new(namespace[0]);
+    let tried = tried.args(&namespace[1..]).arg("true").output();
+    if !tried.as_ref().is_ok_and(|output| output.status.success()) {
+        eprintln!("no PID namespace can be made here: {tried:?}");
+        return;
+    }
+    let script = format!(
+        r#"{} "$LASTWORDS" run --quiet -- head -n 1; echo status=$?"#,
+        namespace.join(" ")
+    );
+    let mut screen = Screen::run(&["bash", "-c", &script]);
+    screen.keys("typed\n");
+    screen.wait_for("typed\r\ntyped");
+    screen.wait_for("status=0");
+}
+
+#[test]
+fn a_pager_behind_lastwords_and_lastwords_behind_a_pipe_both_get_the_keyboard() {
+    let mut screen = Screen::bash();
+    screen.keys("\"$LASTWORDS\" run --quiet -- echo from''above | (read x; read line </dev/tty; echo $x $line)\n");
+    screen.wait_for("$line)");
+    screen.keys("typed\n");
+    screen.wait_for("fromabove typed");
+    screen.wait_for("$ ");
+    screen.keys("echo data | \"$LASTWORDS\" run --quiet --stdout inherit -- bash -c '[ -t 1 ] && read line </dev/tty; echo to the term''inal $line'\n");
+    screen.wait_for("$line'");
+    screen.keys("again\n");
+    screen.wait_for("to the terminal again");
+}
+
+/// CASES 60. Interactive programs need a terminal on their outputs.
+#[test]
+fn an_interactive_shell_has_job_control_with_inherited_outputs() {
+    let mut screen = Screen::lastwords(&[
+        "--quiet",
+        "--stdout",
+        "inherit",
+        "--stderr",
+        "inherit",
+        "--",
+        "bash",
+        "--norc",
+        "--noprofile",
+        "--noediting",
+        "-i",
+    ]);
+    screen.wait_for("$ ");
+    screen.keys("sh -c 'echo run''ning; exec sleep 1000'\n");
+    // ^Z throws away input that was not read yet.
+    screen.wait_for("running");
+    screen.keys(CTRL_Z);
+    screen.wait_for("Stopped");
+    screen.keys("jobs -s; echo lis''ted\n");
+    assert!(screen.word_before("listed").contains("Stopped"));
+    screen.keys("kill -KILL %1\n");
+    // The shell refuses to exit until it has noticed that the job has ended.
+    eventually("the shell exits", || {
+        screen.keys("exit 6\n");
+        !screen.running.is_running()
+    });
+    assert_eq!(screen.running.wait().code(), Some(6));
+}
+
+/// CASES 54.
+#[test]
+fn ctrl_z_and_fg_work_with_their_signals_blocked_at_the_start() {
+    let mut screen = Screen::bash();
+    screen.keys("env --block-signal=CHLD,CONT,TSTP,TTIN,TTOU \"$LASTWORDS\" run --quiet -- sh -c 'echo rea''dy; read line; echo got $line'\n");
+    screen.wait_for("ready");
+    screen.keys(CTRL_Z);
+    screen.wait_for("Stopped");
+    screen.wait_for("$ ");
+    screen.keys("fg\n");
+    screen.wait_for("got $line'");
+    screen.keys("typed\n");
+    screen.wait_for("got typed");
 }

@@ -45,7 +45,7 @@ mod wait;
 pub use super::Orphans;
 pub use options::LinuxOptions;
 pub use poll::LinuxWaker;
-pub use process::signal_state;
+pub use process::{abort_guard, signal_state, terminal};
 
 use super::{
     Batch, Collected, Kernel, Notices, ReadResult, Released, Scan, ScanStep, SpawnOutcome, Spawned,

@@ -169,21 +169,6 @@ fn steps(child_args: &ChildArgs, shared: &Shared, status: &mut RawFd) -> StepRes
         )
         .map_err(at(Stage::Cgroup, 0))?;
     }
-    if plan.foreground {
-        // SIGTTOU is blocked, so a group in the background may do this.
-        let group = sys(libc::SYS_getpid, [0; 5]).map_err(at(Stage::Terminal, 0))? as c_int;
-        sys(
-            libc::SYS_ioctl,
-            [
-                0,
-                libc::TIOCSPGRP as usize,
-                std::ptr::from_ref(&group) as usize,
-                0,
-                0,
-            ],
-        )
-        .map_err(at(Stage::Terminal, 0))?;
-    }
     if let Some(first) = child_args.unshare {
         let small = sys(
             libc::SYS_close_range,
@@ -215,6 +200,9 @@ fn steps(child_args: &ChildArgs, shared: &Shared, status: &mut RawFd) -> StepRes
         close_all()
             .or_else(|_| mark_all(OtherFds::SetCloexec))
             .map_err(at(Stage::Close, 0))?;
+    }
+    if plan.foreground {
+        take_foreground().map_err(at(Stage::Terminal, 0))?;
     }
     if let Some(dir) = &plan.dir {
         sys(libc::SYS_chdir, [dir.as_ptr() as usize, 0, 0, 0, 0]).map_err(at(Stage::Chdir, 0))?;
@@ -263,6 +251,28 @@ fn steps(child_args: &ChildArgs, shared: &Shared, status: &mut RawFd) -> StepRes
         child_args.env.as_ref().unwrap_or(&plan.env),
         shared,
     ))
+}
+
+/// Makes the child's group the foreground of its controlling terminal: of /dev/tty, or of the first
+/// of its streams that is the terminal where /dev is missing.
+fn take_foreground() -> Result<(), Errno> {
+    let group = sys(libc::SYS_getpid, [0; 5])? as c_int;
+    // SIGTTOU is blocked, so a background group may do this.
+    let set = |terminal: RawFd| {
+        let group = std::ptr::from_ref(&group) as usize;
+        let request = libc::TIOCSPGRP as usize;
+        sys(libc::SYS_ioctl, [terminal as usize, request, group, 0, 0])
+    };
+    let flags = (libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC) as usize;
+    match open(c"/dev/tty", flags) {
+        Ok(terminal) => {
+            let answer = set(terminal);
+            let _ = sys(libc::SYS_close, [terminal as usize, 0, 0, 0, 0]);
+            answer
+        }
+        Err(_) => set(0).or_else(|errno| set(1).or_else(|_| set(2)).map_err(|_| errno)),
+    }
+    .map(|_| ())
 }
 
 /// The one place where the child's calls are made.

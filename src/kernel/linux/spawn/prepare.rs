@@ -106,7 +106,7 @@ pub(super) struct Prepared {
     pub block: u64,
     /// Signal at the death of the parent.
     pub death: Option<Signal>,
-    /// The child's group becomes the foreground of the terminal at descriptor 0.
+    /// The child's group becomes the foreground of its controlling terminal.
     pub foreground: bool,
     /// HostStatus's descriptors that are not close-on-exec stay.
     pub inherit: bool,

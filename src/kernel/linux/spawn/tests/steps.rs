@@ -304,6 +304,8 @@ fn a_descriptor_beyond_the_limit_is_named_by_its_number() {
 #[test]
 fn a_terminal_that_is_none_is_told() {
     in_a_process_of_its_own(|| {
+        // Without a controlling terminal.
+        rustix::process::setsid().expect("not a leader");
         rustix::stdio::dup2_stdin(null()).expect("allowed");
         let error = fails(|| {
             let mut plan = shell(":");
