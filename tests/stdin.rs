@@ -24,6 +24,9 @@ every_way! {
     the_hosts_own_stdin_is_inherited,
     bytes_both_ways_through_one_child_never_deadlock,
     what_a_survivor_does_not_read_keeps_nothing_open,
+    a_descriptor_that_was_given_away_is_not_kept,
+    raw_ends_of_a_failed_start_are_closed_at_once,
+    a_raw_stdout_that_becomes_a_childs_stdin_is_blocking,
 }
 
 fn bytes_are_written_and_then_closed(way: Way) {
@@ -319,5 +322,69 @@ fn what_a_survivor_does_not_read_keeps_nothing_open(way: Way) {
         matches!(stdin.end, StdinEnd::NoReader | StdinEnd::Unwritten),
         "{stdin:?}"
     );
+    host.finish();
+}
+
+/// CASES 65. Of a pipe that was given away, the child alone has the end, once the command is dropped.
+fn a_descriptor_that_was_given_away_is_not_kept(way: Way) {
+    way.alone(|| {
+        let mut host = Host::new(way);
+        let (mut reader, writer) = std::io::pipe().expect("a pipe");
+        let (given, mut own) = std::io::pipe().expect("a pipe");
+        let mut command = host.shell("exec >&- <&-; read x <&3");
+        command
+            .stdin(Stdin::Fd(given.into()))
+            .stdout(Output::Fd(writer.into()));
+        let (passed, hold) = std::io::pipe().expect("a pipe");
+        command.pass_fd(passed.into(), 3);
+        let child = host.spawn(&command);
+        drop(command);
+        // The child lives, and has closed both.
+        let mut all = Vec::new();
+        assert_eq!(reader.read_to_end(&mut all).expect("to its end"), 0);
+        let refused = own.write(b"x").expect_err("nobody reads it");
+        assert_eq!(refused.kind(), std::io::ErrorKind::BrokenPipe);
+        drop(hold);
+        let story = host.until_closed(child);
+        assert!(!story.report().success());
+        host.finish();
+    });
+}
+
+/// CASES 65.
+fn raw_ends_of_a_failed_start_are_closed_at_once(way: Way) {
+    way.alone(|| {
+        let mut host = Host::new(way);
+        let mut command = lastwords::Command::new("/nowhere/at/all");
+        let (mut reader, writer) = std::io::pipe().expect("a pipe");
+        command.stdout(Output::Fd(writer.into())).stdin(Stdin::Raw);
+        let refused = host.reactor.spawn(&command).expect_err("not there");
+        assert_eq!(refused.step(), lastwords::SpawnStep::Exec);
+        drop(command);
+        assert_eq!(reader.read_to_end(&mut Vec::new()).expect("to its end"), 0);
+        host.finish();
+    });
+}
+
+/// CASES 76. The end that the host gets is non-blocking; programs do not expect that.
+fn a_raw_stdout_that_becomes_a_childs_stdin_is_blocking(way: Way) {
+    let mut host = Host::new(way);
+    let mut command = host.shell("read x; echo late");
+    command.stdin(Stdin::Feed).stdout(Output::Raw);
+    let first = host.spawn(&command);
+    let raw = host.reactor.take_stdout(first).expect("raw");
+    let mut command = host.shell("exec cat");
+    command
+        .stdin(Stdin::Fd(raw))
+        .stdout(Capture::default().deliver(true));
+    let second = host.spawn(&command);
+    // It has begun to wait by now, or will wait.
+    wait_comm(host.reactor.pid(second).expect("it runs"), "cat");
+    host.reactor.feed(first, b"go\n".to_vec()).expect("fed");
+    host.reactor.close_stdin(first);
+    host.until_closed(first);
+    let story = host.until_closed(second);
+    assert_eq!(story.taken[0].bytes, b"late\n");
+    assert!(story.report().success());
     host.finish();
 }

@@ -87,9 +87,7 @@ impl Command {
 
     fn plan_mut(&mut self) -> &mut Plan {
         self.shared = OnceLock::new();
-        let plan = Arc::make_mut(&mut self.plan);
-        plan.prepared = OnceLock::new();
-        plan
+        Arc::make_mut(&mut self.plan)
     }
 
     pub(crate) fn options_mut(&mut self) -> &mut CommandOptions {

@@ -8,7 +8,7 @@ use std::fmt;
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// What becomes of the child's descriptor 0.
 #[derive(Clone, Debug, Default)]
@@ -67,6 +67,7 @@ pub struct UserPlan {
 }
 
 /// One run of one command, as data. Values of the environment never appear in its `Debug`.
+#[derive(Clone)]
 pub struct Plan {
     /// The program: a path if it has a slash, else looked for in PATH.
     pub program: OsString,
@@ -107,8 +108,6 @@ pub struct Plan {
     pub parent_death: Option<Signal>,
     /// What can see its processes.
     pub contain: Containment,
-    /// What a kernel has made of it: built at the first spawn, used again by later ones.
-    pub prepared: OnceLock<Box<dyn std::any::Any + Send + Sync>>,
 }
 
 impl Plan {
@@ -134,7 +133,6 @@ impl Plan {
             user: UserPlan::default(),
             parent_death: None,
             contain: Containment::Group,
-            prepared: OnceLock::new(),
         }
     }
 
@@ -143,34 +141,6 @@ impl Plan {
         std::iter::once(self.arg0.as_ref().unwrap_or(&self.program))
             .chain(&self.args)
             .map(|word| word.as_bytes())
-    }
-}
-
-/// A copy without what a kernel has prepared: it may be changed.
-impl Clone for Plan {
-    fn clone(&self) -> Plan {
-        Plan {
-            program: self.program.clone(),
-            arg0: self.arg0.clone(),
-            args: self.args.clone(),
-            env_clear: self.env_clear,
-            env: self.env.clone(),
-            dir: self.dir.clone(),
-            umask: self.umask,
-            stdin: self.stdin.clone(),
-            stdout: self.stdout.clone(),
-            stderr: self.stderr.clone(),
-            pass: self.pass.clone(),
-            inherit_fds: self.inherit_fds,
-            ignore: self.ignore.clone(),
-            block: self.block.clone(),
-            foreground_terminal: self.foreground_terminal,
-            limits: self.limits.clone(),
-            user: self.user,
-            parent_death: self.parent_death,
-            contain: self.contain.clone(),
-            prepared: OnceLock::new(),
-        }
     }
 }
 

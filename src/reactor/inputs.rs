@@ -136,6 +136,8 @@ impl<K: Kernel> Reactor<K> {
                 let entry = &mut self.table[key];
                 let projection = &entry.command.projection;
                 entry.error = Some(error.redacted_with(|text| projection.text(text)));
+                // The host cannot use them: nobody has the other ends.
+                self.host_ends.forget(entry.generation);
                 self.handle(key, Input::StartFailed);
             }
         }

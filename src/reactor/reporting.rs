@@ -52,7 +52,7 @@ impl Entry {
     }
 
     fn settled(&self, now: Ns) -> Option<Settled> {
-        let contained_by = contained_by(&self.command.plan.contain);
+        let contained_by = contained_by(&self.command.containment);
         let mut settled = self.lifecycle.settled(now, contained_by)?;
         project_survivors(&self.command.projection, &mut settled.processes);
         Some(settled)

@@ -154,7 +154,7 @@ impl<K: Kernel> Reactor<K> {
             generation,
             lifecycle: Lifecycle::with_config(config, captured, stdin.is_some())
                 .with_leader(spawned.pid)
-                .with_containment(shared.plan.contain == Containment::Cookie),
+                .with_containment(shared.containment == Containment::Cookie),
             command: shared,
             birth: SpawnFacts {
                 pid: spawned.pid,

@@ -18,6 +18,9 @@ use std::os::fd::AsFd;
 pub(crate) fn find(options: &LinuxOptions) -> Result<Capabilities, BuildError> {
     let clone3 = try_clone3();
     let opened = pidfd::open(std::process::id());
+    if let Err(e) = &opened {
+        refuse_shortage("open a pidfd", *e)?;
+    }
     let exit = choose_exit(
         options.exit_source,
         clone3,
@@ -41,13 +44,27 @@ pub(crate) fn find(options: &LinuxOptions) -> Result<Capabilities, BuildError> {
         && opened
             .is_ok_and(|own| pidfd::info(own.as_fd(), u64::from(libc::PIDFD_INFO_EXIT)).is_ok());
     capabilities.close_range = try_close_range();
-    capabilities.nosignal_write = write::can_write_without_signal();
+    capabilities.nosignal_write = match write::try_write_without_signal() {
+        Ok(()) => true,
+        Err(e) => {
+            refuse_shortage("write to a pipe", e)?;
+            false
+        }
+    };
     capabilities.members = if capabilities.pidfd_open {
         MemberWatch::Pidfd
     } else {
         MemberWatch::Polling
     };
     Ok(capabilities)
+}
+
+/// Running out of descriptors or memory does not mean that a call is missing.
+fn refuse_shortage(attempt: &'static str, errno: Errno) -> Result<(), BuildError> {
+    match errno.raw() {
+        libc::EMFILE | libc::ENFILE | libc::ENOMEM => Err(BuildError::new(attempt, Some(errno))),
+        _ => Ok(()),
+    }
 }
 
 type Tried = Result<(), Errno>;
@@ -103,10 +120,10 @@ fn try_signal(flags: u32) -> i32 {
     let result = unsafe {
         libc::syscall(
             libc::SYS_pidfd_send_signal,
-            -1,
-            0,
+            -1_i64,
+            0_i64,
             std::ptr::null::<u8>(),
-            flags,
+            i64::from(flags),
         )
     };
     last_errno(result)
@@ -115,7 +132,14 @@ fn try_signal(flags: u32) -> i32 {
 /// Closes the one descriptor that nobody can have.
 fn try_close_range() -> bool {
     // SAFETY: no descriptor has this number.
-    let result = unsafe { libc::syscall(libc::SYS_close_range, u32::MAX, u32::MAX, 0) };
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            i64::from(u32::MAX),
+            i64::from(u32::MAX),
+            0_i64,
+        )
+    };
     result == 0
 }
 

@@ -151,7 +151,7 @@ impl Inner {
             Poller::Epoll(_) => {
                 for op in batch.iter_mut() {
                     if let Some(reader) = self.table.reader(op.stream) {
-                        op.result = read::read_into(reader, op);
+                        op.result = read::read_edge_triggered(reader, op);
                     }
                 }
             }

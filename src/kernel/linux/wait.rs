@@ -18,6 +18,9 @@ use std::time::Duration;
 /// the damage on a kernel that does not keep that order.
 const OUTCOME_TIMEOUT: Duration = Duration::from_millis(10);
 
+/// The longest sleep while changes of the poll set wait to be submitted.
+const RETRY_PAUSE: Ns = Ns::from_millis(1);
+
 impl Inner {
     /// [`crate::kernel::Kernel::wait`]. `out` is empty when this is called.
     pub(super) fn wait(&mut self, until: Until, out: &mut Notices) -> Result<(), WaitError> {
@@ -60,8 +63,17 @@ impl Inner {
     }
 
     /// When a wait must end at the latest for the kernel object's own sake: a successful exec makes
-    /// no event, and neither does a child whose SIGCHLD the host has caught.
+    /// no event, neither does a child whose SIGCHLD the host has caught, and a watch that could not be
+    /// submitted reports nothing.
     pub(super) fn internal_deadline(&self) -> Option<Ns> {
+        if self.poller.has_unsubmitted() {
+            return Some(Ns::ZERO);
+        }
+        self.next_check()
+    }
+
+    /// When pending spawns, or children that are asked by pid, must be checked.
+    fn next_check(&self) -> Option<Ns> {
         let spawns = &self.pending_spawns;
         let spawn_check = (!spawns.list.is_empty()).then_some(spawns.next_check);
         let sweep = self
@@ -87,7 +99,11 @@ impl Inner {
         if is_busy || end == Some(Ns::ZERO) {
             return Some(Ns::ZERO);
         }
-        let end = earlier(end, self.internal_deadline());
+        let retry = self
+            .poller
+            .has_unsubmitted()
+            .then(|| self.clock.now().after(RETRY_PAUSE));
+        let end = earlier(earlier(end, retry), self.next_check());
         end.map(|end| end.since(self.clock.now()))
     }
 

@@ -132,6 +132,14 @@ impl Poller {
         }
     }
 
+    /// Changes could not be passed to the kernel yet, and wait for the next call.
+    pub(crate) fn has_unsubmitted(&self) -> bool {
+        match self {
+            Poller::Epoll(_) => false,
+            Poller::Uring(ring) => ring.has_unsubmitted(),
+        }
+    }
+
     /// Sleeps until something is ready, at most for `timeout`: zero does not sleep, `None` is no
     /// limit, and epoll rounds up to a millisecond. Replaces the contents of `ready` with the
     /// events, as many as its capacity holds, without allocating. `false` if a signal interrupted

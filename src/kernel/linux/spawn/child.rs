@@ -104,6 +104,9 @@ pub(super) struct ChildArgs {
     /// The host's `cgroup.procs` of the cgroup that the child enters; -1 for none, or where it was
     /// born into it.
     pub cgroup: RawFd,
+    /// While it is true, the child does not begin.
+    #[cfg(test)]
+    pub gate: Option<Arc<std::sync::atomic::AtomicBool>>,
     /// The words at the end of the stack.
     pub shared: NonNull<Shared>,
 }
@@ -146,6 +149,12 @@ pub(super) extern "C" fn run(child_args: *const ChildArgs) -> c_int {
 
 fn steps(child_args: &ChildArgs, shared: &Shared, status: &mut RawFd) -> StepResult {
     let plan = &*child_args.prepared;
+    #[cfg(test)]
+    while let Some(gate) = &child_args.gate
+        && gate.load(Ordering::Acquire)
+    {
+        let _ = sys(libc::SYS_sched_yield, [0; 5]);
+    }
     dispositions(
         if child_args.cleared {
             ignored(child_args.proc_status)
@@ -310,19 +319,49 @@ fn ignored(proc_status: RawFd) -> u64 {
     set.map_or(ALL, |set| set & ALL)
 }
 
-/// Default for `reset`, ignored for `ignore`, nothing for the other_fds. The numbers are valid and not
-/// KILL or STOP, so it cannot fail.
+/// Signals whose default action is a core dump (signal(7)).
+const CORE: u64 = bit(libc::SIGQUIT)
+    | bit(libc::SIGILL)
+    | bit(libc::SIGTRAP)
+    | bit(libc::SIGABRT)
+    | bit(libc::SIGBUS)
+    | bit(libc::SIGFPE)
+    | bit(libc::SIGSEGV)
+    | bit(libc::SIGSYS)
+    | bit(libc::SIGXCPU)
+    | bit(libc::SIGXFSZ);
+
+/// SA_RESTORER: the kernel of x86-64 runs no handler without one, even if it never returns.
+const SA_RESTORER: usize = 0x0400_0000;
+
+/// Handles a core-dumping signal between the unblocking of signals and exec, which resets it to the
+/// default. A core dump takes every process that shares the memory with it before Linux 5.16 (kernel
+/// commit 0258b5fd7c71), and dumps the host's memory on any kernel.
+extern "C" fn exit_on_signal(signal: c_int) {
+    loop {
+        let _ = sys(
+            libc::SYS_exit_group,
+            [128_usize.wrapping_add(signal as usize), 0, 0, 0, 0],
+        );
+    }
+}
+
+/// Ignores the signals of `ignore`, gives core-dumping ones the handler above, and resets the other
+/// signals of `reset` to the default. The numbers are valid and not KILL or STOP, so no call can
+/// fail.
 fn dispositions(reset: u64, ignore: u64) {
+    let handler = exit_on_signal as extern "C" fn(c_int) as usize;
     for signal in 1..=64_u32 {
         let bit = 1_u64 << (signal - 1);
-        let handler = if ignore & bit != 0 {
-            libc::SIG_IGN
+        let action = if ignore & bit != 0 {
+            Action([libc::SIG_IGN, 0, 0], 0)
+        } else if CORE & bit != 0 {
+            Action([handler, SA_RESTORER, handler], u64::MAX)
         } else if reset & bit != 0 {
-            libc::SIG_DFL
+            Action([libc::SIG_DFL, 0, 0], 0)
         } else {
             continue;
         };
-        let action = Action([handler, 0, 0], 0);
         let _ = sys(
             libc::SYS_rt_sigaction,
             [
@@ -508,8 +547,10 @@ fn put(m: &FdMove) -> SyscallResult {
 }
 
 fn user(plan: &Prepared) -> StepResult {
+    if plan.changes_user() {
+        drop_groups(plan).map_err(at(Stage::User, libc::SYS_setgroups as u32))?;
+    }
     if let Some(gid) = plan.user.gid {
-        sys(libc::SYS_setgroups, [0; 5]).map_err(at(Stage::User, libc::SYS_setgroups as u32))?;
         let gid = gid as usize;
         sys(libc::SYS_setresgid, [gid, gid, gid, 0, 0])
             .map_err(at(Stage::User, libc::SYS_setresgid as u32))?;
@@ -520,6 +561,28 @@ fn user(plan: &Prepared) -> StepResult {
             .map_err(at(Stage::User, libc::SYS_setresuid as u32))?;
     }
     Ok(())
+}
+
+/// Drops the supplementary groups. Without the privilege for that (EPERM) the child may still take
+/// its present user and group, or have no such groups.
+fn drop_groups(plan: &Prepared) -> Result<(), Errno> {
+    let refused = match sys(libc::SYS_setgroups, [0; 5]) {
+        Ok(_) => return Ok(()),
+        Err(errno) => errno,
+    };
+    let is_own = |wanted: Option<u32>, calls: [c_long; 2]| {
+        wanted.is_none_or(|id| {
+            calls
+                .into_iter()
+                .all(|call| sys(call, [0; 5]) == Ok(id as usize))
+        })
+    };
+    let keeps_user = is_own(plan.user.uid, [libc::SYS_getuid, libc::SYS_geteuid])
+        && is_own(plan.user.gid, [libc::SYS_getgid, libc::SYS_getegid]);
+    if refused.raw() == libc::EPERM && (keeps_user || sys(libc::SYS_getgroups, [0; 5]) == Ok(0)) {
+        return Ok(());
+    }
+    Err(refused)
 }
 
 /// Tries the candidates as execvp(3) does: what is not there is passed over, what may not be
@@ -550,7 +613,14 @@ fn execute(plan: &Prepared, env: &CStringArray, shared: &Shared) -> StepFailure 
             };
         }
         match errno.raw() {
-            libc::ENOENT | libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT => {}
+            // A name that is too long in every directory was refused before the clone.
+            libc::ENOENT
+            | libc::ENOTDIR
+            | libc::ESTALE
+            | libc::ENODEV
+            | libc::ETIMEDOUT
+            | libc::ENAMETOOLONG
+            | libc::ELOOP => {}
             libc::EACCES => {
                 denied.get_or_insert((place, path));
             }

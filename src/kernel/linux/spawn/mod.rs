@@ -55,7 +55,7 @@ use prepare::Prepared;
 use rustix::process::Pid;
 use stack::{Shared, Stack};
 use std::ffi::CStr;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -70,7 +70,7 @@ use syscall::CloneArgs;
 /// As a spawn's.
 #[cfg(any(test, feature = "sim"))]
 pub(crate) fn try_prepare(plan: &Plan) -> Result<(), SpawnError> {
-    Prepared::of(plan).map(drop)
+    Prepared::new(plan).map(drop)
 }
 
 /// clone3's own flag (Linux 5.5): handled signals get their default action.
@@ -148,6 +148,9 @@ pub(crate) struct Spawner {
     proc_status: ProcStatus,
     pool: Vec<Stack>,
     fd_slots: FdSlots,
+    /// While it is true, children do not begin.
+    #[cfg(test)]
+    gate: Option<Arc<std::sync::atomic::AtomicBool>>,
     /// Given up before their outcome was known: a child still uses their memory.
     abandoned: Vec<PendingSpawn>,
 }
@@ -156,12 +159,13 @@ impl Spawner {
     pub(crate) fn new(options: SpawnOptions) -> Spawner {
         let pool = Vec::with_capacity(limits::SPAWN_STACKS);
         let proc_status = ProcStatus::new();
-        let fd_slots = FdSlots::new(proc_status.fd());
         Spawner {
             options,
             proc_status,
             pool,
-            fd_slots,
+            fd_slots: FdSlots::default(),
+            #[cfg(test)]
+            gate: None,
             abandoned: Vec::new(),
         }
     }
@@ -173,15 +177,15 @@ impl Spawner {
     /// close afterwards, in any case. After an error nothing is left.
     pub(crate) fn launch(
         &mut self,
-        plan: &Arc<Plan>,
+        plan: &Plan,
         ends: [ChildEnd; 3],
         inside: Inside<'_>,
     ) -> Result<Launched, SpawnError> {
-        let prepared = Prepared::of(plan)?;
+        let prepared = Arc::new(Prepared::new(plan)?);
         self.reclaim();
         let host = self.proc_status.read();
         let method = self.method(&prepared, host);
-        let launched = match self.launch_by(method, &prepared, host, (ends, inside)) {
+        let launched = match self.launch_by(method, &prepared, ends, inside) {
             // An old kernel, or a filter: clone with CLONE_VFORK from now on. EINVAL: clone3
             // without CLONE_CLEAR_SIGHAND, or without CLONE_INTO_CGROUP.
             Err(Refused::Clone(e))
@@ -190,7 +194,7 @@ impl Spawner {
             {
                 // With a cgroup the refusal may be about that.
                 self.options.clone3 &= inside.cgroup.is_some() && e.raw() != libc::ENOSYS;
-                self.launch_by(CloneMethod::Vfork, &prepared, host, (ends, inside))
+                self.launch_by(CloneMethod::Vfork, &prepared, ends, inside)
             }
             launched => launched,
         };
@@ -209,8 +213,8 @@ impl Spawner {
         &mut self,
         method: CloneMethod,
         prepared: &Arc<Prepared>,
-        host: HostStatus,
-        (ends, inside): ([ChildEnd; 3], Inside<'_>),
+        ends: [ChildEnd; 3],
+        inside: Inside<'_>,
     ) -> Result<Launched, Refused> {
         let no_memory = |errno| SpawnError::new(SpawnStep::Clone, errno);
         let stack = self
@@ -219,9 +223,9 @@ impl Spawner {
             .map_or_else(Stack::new, Ok)
             .map_err(no_memory)?;
         let status = status_pipe(method)?;
-        let mut fd_slot = self.fd_slot(method, prepared, host, ends);
+        let mut fd_slot = self.fd_slot(method, prepared, ends);
         let placed = match &mut fd_slot {
-            Some((fd_slot, _)) => fd_slot
+            Some(slot) => slot
                 .fill(ends)
                 .map_err(|errno| SpawnError::new(SpawnStep::Descriptors, errno))?,
             None => ends,
@@ -230,7 +234,9 @@ impl Spawner {
         let child_args = Box::new(ChildArgs {
             cleared: method == CloneMethod::NoWait,
             proc_status: self.proc_status.fd().map_or(-1, |fd| fd.as_raw_fd()),
-            unshare: fd_slot.as_ref().map(|(_, above)| *above),
+            unshare: fd_slot.as_ref().map(FdSlot::above),
+            #[cfg(test)]
+            gate: self.gate.clone(),
             host: if prepared.death.is_some() {
                 std::process::id()
             } else {
@@ -247,7 +253,7 @@ impl Spawner {
                 .map_or(-1, |cgroup| cgroup.procs().as_raw_fd()),
             prepared: Arc::clone(prepared),
         });
-        let pending = PendingSpawn::new(stack, child_args, fd_slot.map(|(fd_slot, _)| fd_slot));
+        let pending = PendingSpawn::new(stack, child_args, fd_slot);
         let started_at = clock::wall();
         let (pid, pidfd) = match self.clone_child(method, &pending, inside.cgroup) {
             Err(e) => {
@@ -297,23 +303,30 @@ impl Spawner {
         }
     }
 
-    /// A fd_slot for this child, if its table is better made small than copied.
+    /// A slot for this child, so that it need not copy the host's descriptors. Not where it needs
+    /// others than its streams, inherits a stream that is closed in the host, or has an end of a pipe
+    /// that others than the loop read or write: they would wait for the loop to clear the slot.
     fn fd_slot(
         &mut self,
         method: CloneMethod,
         prepared: &Prepared,
-        host: HostStatus,
         ends: [ChildEnd; 3],
-    ) -> Option<(FdSlot, RawFd)> {
+    ) -> Option<FdSlot> {
+        let is_open = |number: RawFd| {
+            // SAFETY: a number of the host's streams; the borrow ends with the call.
+            let fd = unsafe { BorrowedFd::borrow_raw(number) };
+            rustix::io::fcntl_getfd(fd).is_ok()
+        };
         let can = self.options.close_range
             && method == CloneMethod::NoWait
             && !prepared.inherit
-            && prepared.pass.is_empty();
-        // The host may put something else at its own 0 to 2 as soon as this returns, and the table
-        // is shared for longer.
-        let can = can && !ends.contains(&ChildEnd::Inherit);
+            && !prepared.needs_descriptors()
+            && prepared.streams_are_the_loops
+            && (0..)
+                .zip(ends)
+                .all(|(number, end)| end != ChildEnd::Inherit || is_open(number));
         if can {
-            self.fd_slots.take(host.table, self.proc_status.fd())
+            self.fd_slots.take(self.proc_status.fd())
         } else {
             None
         }

@@ -52,12 +52,6 @@ impl PendingSpawn {
         self.stack.shared().tid.load(Ordering::Acquire) == 0
     }
 
-    /// It shares the host's table for a while.
-    #[cfg(test)]
-    pub(super) fn has_fd_slot(&self) -> bool {
-        self.fd_slot.is_some()
-    }
-
     /// The host still has copies of the child's ends in a fd_slot.
     #[cfg(test)]
     pub(super) fn is_fd_slot_filled(&self) -> bool {

@@ -1,22 +1,23 @@
-//! What a plan comes to as the kernel wants it: pointers, candidates, numbers. Built once per plan,
-//! before any clone.
+//! A plan as the child needs it: argv, envp, paths to try, and numbers. It is built anew for each
+//! start, because the host's environment and PATH are those of the moment, and is dropped after exec.
 
 #![expect(
     unsafe_code,
     reason = "lists of pointers into strings of the same value are shared between threads"
 )]
 
-use crate::command::plan::{Plan, UserPlan};
+use crate::command::plan::{OutputPlan, Plan, StdinPlan, UserPlan};
 use crate::types::{Errno, Signal, SpawnError, SpawnStep};
 use std::ffi::{CStr, CString, OsStr, OsString, c_char};
 use std::fmt;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// Where programs are looked for when nobody has set PATH (confstr(3), _CS_PATH).
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
+/// The longest name of a file in bytes (limits.h).
+const NAME_MAX: usize = 255;
 
 /// CStringArray, and the null-terminated list of pointers to them.
 pub(super) struct CStringArray {
@@ -110,6 +111,8 @@ pub(super) struct Prepared {
     pub foreground: bool,
     /// HostStatus's descriptors that are not close-on-exec stay.
     pub inherit: bool,
+    /// No stream is a descriptor that the host gives, or a raw pipe.
+    pub streams_are_the_loops: bool,
     /// Descriptors to pass: host's number, child's number.
     pub pass: Vec<(RawFd, RawFd)>,
 }
@@ -120,23 +123,8 @@ pub(super) const fn bit(signal: i32) -> u64 {
 }
 
 impl Prepared {
-    /// What was prepared for this plan before, or else now.
-    pub(super) fn of(plan: &Plan) -> Result<Arc<Prepared>, SpawnError> {
-        if let Some(prepared) = plan
-            .prepared
-            .get()
-            .and_then(|made| made.downcast_ref::<Arc<Prepared>>())
-        {
-            return Ok(Arc::clone(prepared));
-        }
-        let prepared = Arc::new(Prepared::new(plan)?);
-        // Refused if another thread was faster, or if another kernel has prepared this plan: no
-        // harm, ours is as good.
-        let _ = plan.prepared.set(Box::new(Arc::clone(&prepared)));
-        Ok(prepared)
-    }
-
-    fn new(plan: &Plan) -> Result<Prepared, SpawnError> {
+    /// Prepares a plan with the host's present environment and PATH.
+    pub(super) fn new(plan: &Plan) -> Result<Prepared, SpawnError> {
         if plan.program.is_empty() {
             return Err(refused("the program has no name"));
         }
@@ -177,6 +165,10 @@ impl Prepared {
             death: plan.parent_death,
             foreground: plan.foreground_terminal,
             inherit: plan.inherit_fds,
+            streams_are_the_loops: !matches!(plan.stdin, StdinPlan::Fd(_) | StdinPlan::Raw)
+                && [&plan.stdout, &plan.stderr]
+                    .iter()
+                    .all(|output| !matches!(output, OutputPlan::Fd(_) | OutputPlan::Raw)),
             pass: passed(plan)?,
         })
     }
@@ -240,19 +232,23 @@ fn environment(plan: &Plan) -> Result<CStringArray, SpawnError> {
 }
 
 fn variable(name: OsString, value: OsString) -> Result<CString, SpawnError> {
-    let shown = name.to_string_lossy().into_owned();
     // A leading `=` is part of the name, as std has it.
     let misplaced = name.as_bytes().iter().skip(1).any(|&b| b == b'=');
     if name.is_empty() || misplaced {
         return Err(refused(format!(
-            "{shown:?} cannot be the name of a variable"
+            "{:?} cannot be the name of a variable",
+            name.to_string_lossy()
         )));
     }
+    let name_len = name.len();
     let mut text = name.into_vec();
+    text.reserve_exact(value.len() + 2);
     text.push(b'=');
     text.extend_from_slice(value.as_bytes());
-    c_string(&OsString::from_vec(text), || {
-        format!("the variable {shown:?}")
+    CString::new(text).map_err(|e| {
+        let text = e.into_vec();
+        let name = String::from_utf8_lossy(text.get(..name_len).unwrap_or_default());
+        refused(format!("there is a NUL byte in the variable {name:?}"))
     })
 }
 
@@ -263,19 +259,27 @@ fn search_path(plan: &Plan) -> OsString {
         .unwrap_or_else(|| DEFAULT_PATH.into())
 }
 
+/// The paths to try, as execvp(3) builds them. Entries that are too long for a path are passed over,
+/// but a name that is too long for any directory is an error.
 fn candidates(program: &OsStr, path: &OsStr) -> Result<Vec<CString>, SpawnError> {
-    let directories = path.as_bytes().split(|&b| b == b':');
-    // An empty entry is the working directory. `./` keeps a name with a leading `-` from being an
-    // option of an interpreter.
-    let directories = directories.map(|dir| {
-        if dir.is_empty() {
-            Path::new(".")
-        } else {
-            Path::new(OsStr::from_bytes(dir))
-        }
-    });
-    directories
-        .map(|dir| c_string(dir.join(program).as_os_str(), || "PATH".into()))
+    if program.len() > NAME_MAX {
+        return Err(
+            SpawnError::new(SpawnStep::Find, Errno::from_raw(libc::ENAMETOOLONG)).at(program),
+        );
+    }
+    path.as_bytes()
+        .split(|&b| b == b':')
+        .map(|dir| {
+            // An empty entry is the working directory. `./` keeps a name with a leading `-` from
+            // being an option of an interpreter.
+            if dir.is_empty() {
+                Path::new(".").join(program)
+            } else {
+                Path::new(OsStr::from_bytes(dir)).join(program)
+            }
+        })
+        .filter(|path| path.as_os_str().len() < libc::PATH_MAX as usize)
+        .map(|path| c_string(path.as_os_str(), || "PATH".into()))
         .collect()
 }
 
@@ -317,6 +321,7 @@ pub(super) fn path(text: &CStr) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
     fn env_of(plan: &Plan) -> Vec<String> {
         let strings = environment(plan).expect("no NUL");
@@ -347,7 +352,7 @@ mod tests {
     fn the_plans_path_decides_where_a_bare_name_is_looked_for() {
         let mut plan = Plan::new("tool".into());
         plan.env.insert("PATH".into(), Some("/a::b".into()));
-        let prepared = Prepared::of(&plan).expect("fine");
+        let prepared = Prepared::new(&plan).expect("fine");
         let paths: Vec<PathBuf> = prepared.candidates.iter().map(|c| path(c)).collect();
         assert_eq!(
             paths,
@@ -358,19 +363,29 @@ mod tests {
             ]
         );
         assert!(prepared.searched);
-        let again = Prepared::of(&plan).expect("fine");
-        assert!(Arc::ptr_eq(&prepared, &again), "built once per plan");
-        let copy = Prepared::of(&plan.clone()).expect("fine");
-        assert!(
-            !Arc::ptr_eq(&prepared, &copy),
-            "a copy of a plan may be changed, so it is prepared anew"
+    }
+
+    /// CASES 71.
+    #[test]
+    fn an_entry_of_path_that_is_too_long_is_passed_over() {
+        let mut plan = Plan::new("tool".into());
+        let long = "/d".repeat(libc::PATH_MAX as usize);
+        plan.env
+            .insert("PATH".into(), Some(format!("/a:{long}:/b").into()));
+        let prepared = Prepared::new(&plan).expect("fine");
+        let paths: Vec<PathBuf> = prepared.candidates.iter().map(|c| path(c)).collect();
+        assert_eq!(paths, [Path::new("/a/tool"), Path::new("/b/tool")]);
+        let error = Prepared::new(&Plan::new("n".repeat(256).into())).expect_err("too long");
+        assert_eq!(
+            (error.step(), error.raw_os_error()),
+            (SpawnStep::Find, libc::ENAMETOOLONG)
         );
     }
 
     #[test]
     fn what_is_no_command_is_told_without_values() {
         let note = |plan: &Plan| {
-            let error = Prepared::of(plan).expect_err("refused");
+            let error = Prepared::new(plan).expect_err("refused");
             assert_eq!(error.raw_os_error(), libc::EINVAL);
             (error.step(), error.to_string())
         };
@@ -409,7 +424,7 @@ mod tests {
             let mut plan = Plan::new("true".into());
             plan.pass = pass;
             assert_eq!(
-                Prepared::of(&plan).expect_err("refused").step(),
+                Prepared::new(&plan).expect_err("refused").step(),
                 SpawnStep::Descriptors
             );
         }

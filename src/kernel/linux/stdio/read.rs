@@ -7,7 +7,7 @@ use crate::types::limits::BATCH;
 use crate::types::{Errno, limits};
 use arrayvec::ArrayVec;
 use rustix::fs::{OFlags, fcntl_setfl};
-use rustix::io::{read, readv, retry_on_intr};
+use rustix::io::{ioctl_fionread, read, readv, retry_on_intr};
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
 use rustix::pipe::{PipeFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with};
 use std::io::IoSliceMut;
@@ -93,8 +93,30 @@ pub(crate) fn room_and_spare(op: &mut ReadOp) -> [IoSliceMut<'_>; 2] {
     [IoSliceMut::new(room), IoSliceMut::new(op.spare.bytes_mut())]
 }
 
-/// One read into the rest of the stream's block, then the spare.
-pub(crate) fn read_into(reader: &mut Reader, op: &mut ReadOp) -> ReadResult {
+/// Reads a stream that an edge-triggered poll set watches. Bytes that were there before the read make
+/// no new edge, so a short read reports more unless the pipe is known to be empty.
+pub(crate) fn read_edge_triggered(reader: &mut Reader, op: &mut ReadOp) -> ReadResult {
+    let result = read_once(reader, op);
+    match result {
+        ReadResult::Data {
+            n,
+            more_available: false,
+        } => ReadResult::Data {
+            n,
+            more_available: may_have_more_packets(reader.fd.as_fd(), n),
+        },
+        other => other,
+    }
+}
+
+/// A writer that has set O_DIRECT (pipe(2)) makes packets of at most a page each, and a read returns
+/// one packet, however many there are. So after a read of at most a page the pipe is asked.
+fn may_have_more_packets(fd: BorrowedFd<'_>, n: usize) -> bool {
+    n <= rustix::param::page_size() && ioctl_fionread(fd) != Ok(0)
+}
+
+/// Reads once into the rest of the stream's block, then into the spare.
+fn read_once(reader: &mut Reader, op: &mut ReadOp) -> ReadResult {
     let fd = reader.fd.as_fd();
     let mut into = room_and_spare(op);
     let asked = into[0].len() + into[1].len();
@@ -135,7 +157,7 @@ fn read_single(ring: &mut Uring, table: &mut Table, op: &mut ReadOp) {
     let Some(reader) = table.reader(op.stream) else {
         return;
     };
-    op.result = read_into(reader, op);
+    op.result = read_once(reader, op);
     match op.result {
         ReadResult::Empty
         | ReadResult::Data {
@@ -283,23 +305,23 @@ mod tests {
                 assert_eq!(sent, Ok(2));
                 assert_eq!(rustix::io::write(&pipe.child_end, b"cd"), Ok(2));
                 assert_eq!(
-                    read_into(&mut reader, &mut op),
+                    read_edge_triggered(&mut reader, &mut op),
                     ReadResult::Data {
                         n: 2,
                         more_available: true
                     }
                 );
                 assert_eq!(
-                    read_into(&mut reader, &mut op),
+                    read_edge_triggered(&mut reader, &mut op),
                     ReadResult::Data {
                         n: 2,
                         more_available: true
                     }
                 );
-                assert_eq!(read_into(&mut reader, &mut op), ReadResult::Empty);
+                assert_eq!(read_edge_triggered(&mut reader, &mut op), ReadResult::Empty);
                 drop(pipe.child_end);
                 assert_eq!(
-                    read_into(&mut reader, &mut op),
+                    read_edge_triggered(&mut reader, &mut op),
                     ReadResult::End,
                     "the descriptor in the message was closed when that was read"
                 );
@@ -357,10 +379,10 @@ mod tests {
                 let pipe = Pipe::of_capacity(1 << 17).expect("pipe").0;
                 let mut op = op(&mut pool, Some(1022));
                 let mut reader = reader(pipe.host_end);
-                assert_eq!(read_into(&mut reader, &mut op), ReadResult::Empty);
+                assert_eq!(read_edge_triggered(&mut reader, &mut op), ReadResult::Empty);
                 rustix::io::write(&pipe.child_end, b"abcd").expect("write");
                 assert_eq!(
-                    read_into(&mut reader, &mut op),
+                    read_edge_triggered(&mut reader, &mut op),
                     ReadResult::Data {
                         n: 4,
                         more_available: false
@@ -378,14 +400,14 @@ mod tests {
                     many.len()
                 );
                 assert_eq!(
-                    read_into(&mut reader, &mut op),
+                    read_edge_triggered(&mut reader, &mut op),
                     ReadResult::Data {
                         n: many.len(),
                         more_available: true
                     }
                 );
                 drop(pipe.child_end);
-                assert_eq!(read_into(&mut reader, &mut op), ReadResult::End);
+                assert_eq!(read_edge_triggered(&mut reader, &mut op), ReadResult::End);
             },
         );
     }
@@ -407,13 +429,13 @@ mod tests {
                 );
                 rustix::io::write(&pipe.child_end, b"x").expect("write");
                 assert_eq!(
-                    read_into(&mut reader, &mut op),
+                    read_edge_triggered(&mut reader, &mut op),
                     ReadResult::Data {
                         n: 1,
                         more_available: true
                     }
                 );
-                assert_eq!(read_into(&mut reader, &mut op), ReadResult::Empty);
+                assert_eq!(read_edge_triggered(&mut reader, &mut op), ReadResult::Empty);
                 assert!(
                     !reader.hung_up,
                     "somebody can write: the hang-up was taken back"
@@ -441,7 +463,7 @@ mod tests {
                 assert_eq!(discard(pipe.host_end.as_fd(), &mut scratch, 32), None);
                 let mut op = op(&mut pool, Some(1024));
                 assert_eq!(
-                    read_into(&mut reader(pipe.host_end), &mut op),
+                    read_edge_triggered(&mut reader(pipe.host_end), &mut op),
                     ReadResult::End,
                     "a full block leaves the spare"
                 );

@@ -6,7 +6,7 @@ use crate::command::plan::{OutputPlan, Plan, StdinPlan};
 use crate::kernel::linux::spawn::ChildEnd;
 use crate::kernel::linux::table::Reader;
 use crate::types::{Errno, SpawnError, SpawnStep};
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, openat};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// What a spawn needs of descriptors, made before the child exists. Dropped, everything is closed
@@ -56,7 +56,7 @@ impl StdioSetup {
         self.targets[0] = match plan {
             StdinPlan::Inherit => ChildEnd::Inherit,
             StdinPlan::Null => open_dev_null(dev_null)?,
-            StdinPlan::Fd(fd) => ChildEnd::Fd(fd.as_raw_fd()),
+            StdinPlan::Fd(fd) => given(fd),
             StdinPlan::Feed | StdinPlan::Raw => {
                 let Pipe {
                     host_end,
@@ -83,7 +83,7 @@ impl StdioSetup {
         self.targets[number] = match plan {
             OutputPlan::Inherit => ChildEnd::Inherit,
             OutputPlan::Null => open_dev_null(dev_null)?,
-            OutputPlan::Fd(fd) => ChildEnd::Fd(fd.as_raw_fd()),
+            OutputPlan::Fd(fd) => given(fd),
             // stdout was made before: the same descriptor twice, or the host's own stdout.
             OutputPlan::ToStdout => match self.targets[1] {
                 ChildEnd::Inherit => ChildEnd::Fd(rustix::stdio::raw_stdout()),
@@ -124,6 +124,21 @@ impl StdioSetup {
         };
         Ok(())
     }
+}
+
+/// A descriptor that the host gives to a child. A pipe is made blocking: one that lastwords has made
+/// is non-blocking on the host's side, and programs do not expect EAGAIN of their standard streams.
+fn given(fd: &OwnedFd) -> ChildEnd {
+    let is_pipe = rustix::fs::fstat(fd)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo);
+    if is_pipe
+        && let Ok(flags) = fcntl_getfl(fd)
+        && flags.contains(OFlags::NONBLOCK)
+    {
+        // Cannot fail for an open pipe.
+        let _ = fcntl_setfl(fd, flags.difference(OFlags::NONBLOCK));
+    }
+    ChildEnd::Fd(fd.as_raw_fd())
 }
 
 /// Sockets, and the inode of the child's: the only thing by which those who hold it are known.

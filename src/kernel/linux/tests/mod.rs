@@ -8,6 +8,8 @@ mod scans;
 mod starts;
 mod uring;
 
+pub(in crate::kernel::linux) use refused::refuse;
+
 use super::process::leader::LeaderState;
 use super::process::pidfd;
 use super::process::pidfd::SignalScope;

@@ -23,6 +23,48 @@ fn bytes_come_in_order_and_none_is_missing() {
     );
 }
 
+/// CASES 64. Each read returns one packet, and one edge may stand for many packets.
+#[test]
+fn packets_of_a_direct_writer_are_all_read_after_one_notice() {
+    alone(
+        "packets_of_a_direct_writer_are_all_read_after_one_notice",
+        module_path!(),
+        || {
+            for options in ways() {
+                let mut rig = Rig::new(options);
+                let script = "yes abcd | head -n 8 | dd bs=5 oflag=direct 2>/dev/null; read x";
+                let token = rig.start(
+                    0,
+                    Plan {
+                        stdin: StdinPlan::Feed,
+                        ..sh(script)
+                    },
+                );
+                rig.outcome(token);
+                eventually("all packets are in the pipe", || {
+                    let reader = rig.row(token).readers[0].as_ref().expect("captured");
+                    rustix::io::ioctl_fionread(&reader.fd) == Ok(40)
+                });
+                let readable = Notice::Readable(token.with(TokenKind::Output(Stream::Stdout)));
+                rig.wait_for(readable);
+                let mut all = Vec::new();
+                while let (ReadResult::Data { more_available, .. }, bytes) =
+                    rig.read(token, Stream::Stdout)
+                {
+                    all.extend(bytes);
+                    if !more_available && !rig.peek().contains(&readable) {
+                        break;
+                    }
+                }
+                assert_eq!(all, b"abcd\n".repeat(8), "{options:?}");
+                rig.linux.close(token.with(TokenKind::Stdin));
+                rig.exit(token, CollectMode::Reap);
+                rig.close(token);
+            }
+        },
+    );
+}
+
 #[test]
 fn a_stream_that_the_child_has_closed_ends_and_wakes_nobody_again() {
     alone(

@@ -7,7 +7,7 @@ use crate::types::{Exit, StatusSource};
 /// From now on these calls fail with this errno, in this process and its children. For [`alone`]
 /// only.
 #[expect(unsafe_code, reason = "installs a filter")]
-pub(super) fn refuse(calls: &[libc::c_long], errno: i32) {
+pub(in crate::kernel::linux) fn refuse(calls: &[libc::c_long], errno: i32) {
     let statement = |code: u32, k: u32| libc::sock_filter {
         code: code as u16,
         jt: 0,
@@ -258,6 +258,37 @@ fn a_loop_that_cannot_be_built_leaves_nothing() {
             assert!(failures >= 5, "{failures}");
             drop(taken);
             assert_eq!(descriptors(), before);
+        },
+    );
+}
+
+/// CASES 69.
+#[test]
+fn a_shortage_of_descriptors_is_not_taken_for_a_missing_call() {
+    alone(
+        "a_shortage_of_descriptors_is_not_taken_for_a_missing_call",
+        module_path!(),
+        || {
+            let found = |options| Linux::new(options).map(|linux| linux.capabilities().clone());
+            let options = LinuxOptions::default();
+            let expected = found(options).expect("a kernel");
+            let low = rustix::process::Rlimit {
+                current: Some(64),
+                ..rustix::process::getrlimit(rustix::process::Resource::Nofile)
+            };
+            rustix::process::setrlimit(rustix::process::Resource::Nofile, low)
+                .expect("a lower limit");
+            let mut taken = Vec::new();
+            while let Ok(fd) = rustix::io::dup(rustix::stdio::stderr()) {
+                taken.push(fd);
+            }
+            while !taken.is_empty() {
+                match found(options) {
+                    Ok(capabilities) => assert_eq!(capabilities, expected),
+                    Err(e) => assert_eq!(e.raw_os_error(), Some(libc::EMFILE), "{e}"),
+                }
+                taken.pop();
+            }
         },
     );
 }

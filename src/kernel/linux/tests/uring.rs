@@ -1,7 +1,7 @@
 //! io_uring as the poll set: refused, full, moved from thread to thread, and closed while somebody
 //! writes.
 
-use super::refused::{refuse, runs, three};
+use super::refused::{runs, three};
 use crate::kernel::linux::poll::Poller;
 use crate::kernel::linux::poll::uring::{self, RingRead, RingReads, Uring};
 use crate::kernel::linux::tests::*;
@@ -296,6 +296,95 @@ impl Rig {
         }
         answers
     }
+}
+
+/// CASES 66.
+#[test]
+fn a_temporary_failure_to_enter_the_ring_leaves_no_watch_behind() {
+    alone(
+        "a_temporary_failure_to_enter_the_ring_leaves_no_watch_behind",
+        module_path!(),
+        || {
+            for errno in [libc::EAGAIN, libc::EBUSY, libc::ENOMEM] {
+                // Once; and for longer than one call tries.
+                for attempts in [1, 100] {
+                    let Some(mut rig) = rig(64) else { return };
+                    let token = rig.start(
+                        0,
+                        Plan {
+                            stdin: StdinPlan::Feed,
+                            ..sh("echo one; read x; echo two; read x")
+                        },
+                    );
+                    rig.wait_for(Notice::Readable(
+                        token.with(TokenKind::Output(Stream::Stdout)),
+                    ));
+                    let Poller::Uring(ring) = &mut rig.linux.inner.poller else {
+                        panic!("a ring")
+                    };
+                    ring.inject(Errno::from_raw(errno), attempts);
+                    // Arms the poll of the stream, which the child writes to afterwards.
+                    assert_eq!(rig.read(token, Stream::Stdout).1, b"one\n");
+                    assert_eq!(
+                        rig.linux.deadline() == Some(Ns::ZERO),
+                        attempts > 1,
+                        "what could not be submitted is due at once"
+                    );
+                    rig.linux.write(token.with(TokenKind::Stdin), b"\n");
+                    assert_eq!(rig.line(token), "two");
+                    // Each wait tries again.
+                    for _ in 0..100 {
+                        rig.peek();
+                    }
+                    assert_ne!(rig.linux.deadline(), Some(Ns::ZERO));
+                    rig.linux.close(token.with(TokenKind::Stdin));
+                    rig.exit(token, CollectMode::Reap);
+                    rig.close(token);
+                }
+            }
+        },
+    );
+}
+
+/// CASES 68. A child of another thread that has not called exec yet has copies of all descriptors.
+#[test]
+fn the_self_test_of_a_ring_does_not_mind_copies_of_its_pipe() {
+    alone(
+        "the_self_test_of_a_ring_does_not_mind_copies_of_its_pipe",
+        module_path!(),
+        || {
+            let Some(_) = ring(8) else { return };
+            let done = AtomicBool::new(false);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        #[expect(unsafe_code, reason = "a child that has not called exec")]
+                        // SAFETY: the child only sleeps and ends.
+                        let pid = unsafe { libc::fork() };
+                        if pid == 0 {
+                            thread::sleep(Duration::from_millis(2));
+                            #[expect(unsafe_code, reason = "ends without running anything else")]
+                            // SAFETY: as above.
+                            unsafe {
+                                libc::_exit(0)
+                            };
+                        }
+                        #[expect(unsafe_code, reason = "waits for that child")]
+                        // SAFETY: no status is asked for.
+                        unsafe {
+                            libc::waitpid(pid, std::ptr::null_mut(), 0)
+                        };
+                    }
+                });
+                let refusals: Vec<String> = (0..100)
+                    .filter_map(|_| uring::open(8).err())
+                    .map(|refusal| refusal.to_string())
+                    .collect();
+                done.store(true, Ordering::Relaxed);
+                assert_eq!(refusals, Vec::<String>::new());
+            });
+        },
+    );
 }
 
 #[test]

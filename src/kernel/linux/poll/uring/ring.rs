@@ -24,6 +24,11 @@ pub(crate) const COMPLETIONS: u32 = 2048;
 /// How long another thread is waited for to release the file of a poll that it has armed.
 const RELEASE_TIMEOUT: Duration = Duration::from_millis(100);
 
+/// How often a temporary failure of io_uring_enter(2) is tried again at once.
+const SUBMIT_ATTEMPTS: usize = 8;
+/// Pause between two attempts to wait that fail temporarily.
+const RETRY_PAUSE: Duration = Duration::from_millis(1);
+
 /// A ring.
 pub(crate) struct Uring {
     ring: IoUring,
@@ -34,6 +39,11 @@ pub(crate) struct Uring {
     more: bool,
     serial: u32,
     pub(super) call: u32,
+    /// Requests that the last [`Uring::submit`] has left in the queue.
+    queued: usize,
+    /// Errors for the next attempts to enter the ring.
+    #[cfg(test)]
+    injected: VecDeque<Errno>,
     /// The ring could not be entered. It is not entered again, because requests that are still
     /// queued may point at memory that is gone.
     pub(super) broken: Option<Errno>,
@@ -56,6 +66,9 @@ impl Uring {
             more: false,
             serial: 0,
             call: 0,
+            queued: 0,
+            #[cfg(test)]
+            injected: VecDeque::new(),
             broken: None,
         })
     }
@@ -149,14 +162,31 @@ impl Uring {
         }
     }
 
-    /// Submits queued requests. After a temporary failure they stay queued.
+    /// Submits queued requests. A temporary failure is tried again a few times; if it lasts, the
+    /// requests stay queued, and [`Uring::has_unsubmitted`] says so.
     pub(super) fn enter(&mut self) {
-        if self.broken.is_none()
-            && let Err(e) = self.ring.submit()
-            && self.note_failure(&e)
-        {
-            std::thread::yield_now();
+        for _ in 0..SUBMIT_ATTEMPTS {
+            if self.broken.is_some() {
+                return;
+            }
+            match self.try_enter() {
+                Ok(()) => return,
+                Err(e) if self.note_failure(&e) => std::thread::yield_now(),
+                Err(_) => return,
+            }
         }
+    }
+
+    fn try_enter(&mut self) -> io::Result<()> {
+        #[cfg(test)]
+        self.injected_failure()?;
+        self.ring.submit().map(|_| ())
+    }
+
+    /// Requests are queued that a temporary failure has kept from the kernel. The ring's descriptor
+    /// cannot become ready for them, so the next wait must not be left to the host.
+    pub(crate) fn has_unsubmitted(&self) -> bool {
+        self.broken.is_none() && self.queued > 0
     }
 
     /// Submits queued requests, and makes the descriptor readable if a completion waits in memory.
@@ -171,6 +201,7 @@ impl Uring {
         if !self.ring.submission().is_empty() {
             self.enter();
         }
+        self.queued = self.ring.submission().len();
     }
 
     /// True for a temporary failure: EAGAIN and ENOMEM (no memory for a request), EBUSY (the ring is
@@ -229,6 +260,11 @@ impl Uring {
         if self.broken.is_some() {
             return true;
         }
+        #[cfg(test)]
+        if let Err(e) = self.injected_failure() {
+            self.note_failure(&e);
+            return true;
+        }
         let slept = match timeout {
             None => self.ring.submitter().submit_and_wait(wanted),
             Some(timeout) => {
@@ -242,6 +278,13 @@ impl Uring {
             Ok(_) => true,
             Err(e) => {
                 self.note_failure(&e);
+                if matches!(
+                    e.raw_os_error(),
+                    Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM)
+                ) {
+                    // The kernel has not slept. The caller tries again until its own time is over.
+                    std::thread::sleep(RETRY_PAUSE);
+                }
                 e.raw_os_error() != Some(libc::EINTR)
             }
         }
@@ -284,9 +327,9 @@ impl Uring {
     }
 
     /// Waits until the thread that armed a removed poll has posted its completion, whereby it
-    /// releases the file. A thread does so as soon as it makes a system call, sleeps in one, or is
+    /// releases the file. True if it has done so in time. A thread does so as soon as it makes a system call, sleeps in one, or is
     /// interrupted.
-    fn await_release(&mut self, name: UserData) {
+    fn await_release(&mut self, name: UserData) -> bool {
         for _ in 0..RELEASE_TIMEOUT.as_millis() {
             let (mut unread, mut is_noted) = (0, false);
             self.peek(|_, completion| {
@@ -298,9 +341,36 @@ impl Uring {
                 unread = 0;
             }
             if is_noted || self.broken.is_some() {
-                return;
+                return is_noted;
             }
             self.sleep(unread + 1, Some(Ns::from_millis(1)));
+        }
+        false
+    }
+
+    /// Ends a watch whose poll is under way, and confirms that the poll has ended.
+    pub(super) fn remove_and_confirm(&mut self, fd: BorrowedFd<'_>) -> bool {
+        let fd = fd.as_raw_fd();
+        let Some(registration) = self.registrations.take(fd) else {
+            return false;
+        };
+        self.push_poll_remove(fd, &registration);
+        self.submit();
+        self.await_release(registration.name(fd))
+    }
+}
+
+#[cfg(test)]
+impl Uring {
+    /// Makes the next attempts to enter the ring fail.
+    pub(crate) fn inject(&mut self, errno: Errno, attempts: usize) {
+        self.injected.extend(std::iter::repeat_n(errno, attempts));
+    }
+
+    fn injected_failure(&mut self) -> io::Result<()> {
+        match self.injected.pop_front() {
+            Some(errno) => Err(io::Error::from_raw_os_error(errno.raw())),
+            None => Ok(()),
         }
     }
 }

@@ -366,3 +366,30 @@ fn a_relative_program_is_looked_for_in_the_childs_directory() {
         assert_eq!(says(&mut Spawner::new(options()), plan), name);
     }
 }
+
+/// CASES 70.
+#[test]
+fn environment_and_path_are_those_of_the_host_at_each_start() {
+    in_a_process_of_its_own(|| {
+        let set = |name: &str, value: &std::ffi::OsStr| {
+            // SAFETY: this copy of the process has one thread.
+            unsafe { std::env::set_var(name, value) }
+        };
+        let mut spawner = Spawner::new(options());
+        let shows = shell("echo $LASTWORDS_VARIABLE");
+        for value in ["1", "2"] {
+            set("LASTWORDS_VARIABLE", value.as_ref());
+            assert_eq!(says(&mut spawner, shows.clone()), value);
+        }
+        let scratch = Scratch::new("path");
+        scratch.file("a-tool", b"#!/bin/sh\necho found\n", 0o755);
+        let tool = plan("a-tool", &[]);
+        let error = output(&mut spawner, tool.clone()).expect_err("not there yet");
+        assert_eq!(error.step(), SpawnStep::Find);
+        let mut path = std::env::var_os("PATH").unwrap_or_default();
+        path.push(":");
+        path.push(&scratch.0);
+        set("PATH", &path);
+        assert_eq!(says(&mut spawner, tool), "found");
+    });
+}

@@ -252,11 +252,11 @@ fn a_child_outlives_the_thread_that_started_it() {
 }
 
 #[test]
-fn a_host_with_many_descriptors_lends_low_numbers_and_loses_none() {
+fn a_host_with_many_descriptors_gets_all_of_them_back() {
     in_a_process_of_its_own(|| {
-        let (mut spawner, filled) = with_lanes();
+        let (mut spawner, filled) = with_many_descriptors();
         let null = null();
-        let before = open_descriptors();
+        let before = open_descriptors() - 3 * spawner.fd_slots.empty_count();
         for round in 0..rounds(50) {
             // Both streams in one pipe, more in flight than there are fd_slots.
             assert_eq!(
@@ -268,7 +268,7 @@ fn a_host_with_many_descriptors_lends_low_numbers_and_loses_none() {
             assert_eq!(error.step(), SpawnStep::Exec);
             let null = null.try_clone().expect("a number");
             let ends = [ChildEnd::Fd(null.as_raw_fd()); 3];
-            let plan = Arc::new(shell(":"));
+            let plan = captured(shell(":"));
             let flying: Vec<Launched> = (0..7)
                 .map(|_| {
                     spawner
@@ -286,65 +286,115 @@ fn a_host_with_many_descriptors_lends_low_numbers_and_loses_none() {
                 spawner.recycle(launched.pending);
             }
         }
-        assert_eq!(open_descriptors(), before);
-        assert!(
-            spawner.fd_slots.free_count() > 0,
-            "fd_slots were used, and came back"
-        );
+        let in_slots = 3 * spawner.fd_slots.empty_count();
+        assert_eq!(open_descriptors() - in_slots, before);
+        assert!(in_slots > 0, "fd_slots were used, and came back");
         // What is passed may have any number: the table is copied.
         let (last, to) = (filled.last().expect("many"), filled.len() as RawFd + 1_000);
         let mut plan = plan("/bin/ls", &["/proc/self/fd"]);
         plan.pass = vec![(Arc::new(last.try_clone().expect("a number")), to)];
-        assert_eq!(says(&mut spawner, plan), format!("0\n1\n{to}\n2\n3"));
+        let listed = says(&mut spawner, plan);
+        let mut listed: Vec<RawFd> = listed
+            .lines()
+            .map(|n| n.parse().expect("a number"))
+            .collect();
+        listed.sort_unstable();
+        assert_eq!(listed, [0, 1, 2, 3, to]);
     });
 }
 
+/// CASES 77. A child that inherits a stream gets what the host has there at the start.
 #[test]
-fn numbers_are_reserved_before_the_host_comes_by_many_descriptors_and_not_where_it_cannot() {
+fn a_child_gets_the_streams_that_the_host_has_at_the_start() {
     in_a_process_of_its_own(|| {
-        let limited = |most: u64| {
-            let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-            rustix::process::setrlimit(
-                rustix::process::Resource::Nofile,
-                rustix::process::Rlimit {
-                    current: Some(most),
-                    ..limit
-                },
-            )
-        };
-        limited(1024).expect("lower");
-        assert_eq!(
-            Spawner::new(free()).fd_slots.free_count(),
-            0,
-            "a table that stays small is copied"
-        );
-        limited(2048).expect("as before, or the tests have too few");
         let mut spawner = Spawner::new(free());
-        assert!(spawner.fd_slots.free_count() > 0);
-        let _filled = fill(1_100);
+        assert_eq!(spawner.fd_slots.empty_count(), 0, "made when needed");
+        let (read, write) = pipe();
+        rustix::stdio::dup2_stdout(&write).expect("allowed");
+        drop(write);
+        let gate = Arc::new(AtomicBool::new(true));
+        spawner.gate = Some(Arc::clone(&gate));
         let null = null();
-        let launch = |spawner: &mut Spawner, ends| {
-            spawner.launch(&Arc::new(plan("/bin/true", &[])), ends, Inside::default())
-        };
-        let mut launched =
-            launch(&mut spawner, [ChildEnd::Fd(null.as_raw_fd()); 3]).expect("starts");
-        assert!(launched.pending.has_fd_slot(), "the first child has one");
+        let mut launched = spawner
+            .launch(
+                &captured(shell("echo mine")),
+                [
+                    ChildEnd::Fd(null.as_raw_fd()),
+                    ChildEnd::Inherit,
+                    ChildEnd::Inherit,
+                ],
+                Inside::default(),
+            )
+            .expect("starts");
+        // The host has put something else there since.
+        rustix::stdio::dup2_stdout(&null).expect("allowed");
+        gate.store(false, Ordering::Release);
         assert!(matches!(
             known(&mut launched.pending),
             SpawnOutcome::Started
         ));
+        spawner.recycle(launched.pending);
+        let mut text = String::new();
+        File::from(read).read_to_string(&mut text).expect("text");
+        assert_eq!(text, "mine\n");
         assert!(reap(launched.pid).success());
-        // What is inherited must be what the host has there now, and not a moment later.
-        let inherits = launch(
-            &mut spawner,
-            [
-                ChildEnd::Inherit,
-                ChildEnd::Fd(null.as_raw_fd()),
-                ChildEnd::Inherit,
-            ],
-        )
-        .expect("starts");
-        assert!(!inherits.pending.has_fd_slot());
-        assert!(reap(inherits.pid).success());
+    });
+}
+
+/// CASES 77. As a frozen cgroup does it, or a debugger, or a stop signal.
+#[test]
+fn a_child_that_has_not_begun_holds_no_end_of_another() {
+    in_a_process_of_its_own(|| {
+        let mut spawner = Spawner::new(free());
+        if super::ways::method(&mut spawner, shell(":")) != CloneMethod::NoWait {
+            println!("skipped: clone3 is refused here, or a tracer is attached");
+            return;
+        }
+        let null = null();
+        let stuck: Vec<Launched> = (0..10)
+            .map(|_| {
+                // Its write end is open in the host while each of them is started.
+                let (_read, write) = pipe();
+                let gate = Arc::new(AtomicBool::new(true));
+                spawner.gate = Some(gate);
+                spawner
+                    .launch(
+                        &captured(shell("exit 7")),
+                        [
+                            ChildEnd::Fd(null.as_raw_fd()),
+                            ChildEnd::Fd(write.as_raw_fd()),
+                            ChildEnd::Fd(null.as_raw_fd()),
+                        ],
+                        Inside::default(),
+                    )
+                    .expect("starts")
+            })
+            .collect();
+        spawner.gate = None;
+        // Reads to the end of file, which would not come if one of those held a copy.
+        for _ in 0..50 {
+            assert_eq!(says(&mut spawner, shell("echo quiet")), "quiet");
+        }
+        // A pipe that was open while they were started ends when the host closes it.
+        for launched in stuck {
+            let gate = launched.pending.child_args().gate.clone().expect("set");
+            gate.store(false, Ordering::Release);
+            assert_eq!(reap(launched.pid).code(), Some(7));
+            spawner.recycle(launched.pending);
+        }
+    });
+}
+
+/// CASES 72. However many descriptors the host has.
+#[test]
+fn a_program_named_by_a_descriptor_is_found_in_a_host_with_many() {
+    in_a_process_of_its_own(|| {
+        let (mut spawner, _filled) = with_many_descriptors();
+        let program = File::open("/bin/sh").expect("a shell");
+        let path = format!("/proc/self/fd/{}", program.as_raw_fd());
+        assert_eq!(
+            says(&mut spawner, plan(path, &["-c", "echo found"])),
+            "found"
+        );
     });
 }

@@ -24,6 +24,7 @@ mod steps;
 mod time;
 mod ways;
 
+use crate::command::plan::OutputPlan;
 use crate::kernel::SpawnOutcome;
 use crate::kernel::linux::spawn::*;
 use std::fs::File;
@@ -76,10 +77,20 @@ fn all_options() -> [SpawnOptions; 4] {
     ]
 }
 
+/// A plan whose output the test reads itself.
 fn plan(program: impl AsRef<Path>, args: &[&str]) -> Plan {
     let mut plan = Plan::new(program.as_ref().into());
+    plan.stdout = OutputPlan::Raw;
     plan.args = args.iter().map(Into::into).collect();
     plan
+}
+
+/// The same, with output for the loop: such a child gets a slot.
+fn captured(plan: Plan) -> Plan {
+    Plan {
+        stdout: OutputPlan::CAPTURED,
+        ..plan
+    }
 }
 
 fn shell(script: &str) -> Plan {
@@ -122,7 +133,7 @@ fn output(spawner: &mut Spawner, plan: Plan) -> Result<(String, ExitStatus), Spa
         ChildEnd::Fd(write.as_raw_fd()),
         ChildEnd::Fd(write.as_raw_fd()),
     ];
-    let launched = spawner.launch(&Arc::new(plan), ends, Inside::default());
+    let launched = spawner.launch(&plan, ends, Inside::default());
     drop(write);
     let mut launched = launched?;
     let outcome = known(&mut launched.pending);
@@ -271,19 +282,15 @@ fn fill(to: RawFd) -> Vec<OwnedFd> {
     filled
 }
 
-/// A spawner that has reserved its fd_slots, in a host that has many descriptors since.
-fn with_lanes() -> (Spawner, Vec<OwnedFd>) {
+/// A spawner in a host that has many descriptors, and so a large table.
+fn with_many_descriptors() -> (Spawner, Vec<OwnedFd>) {
     let mut spawner = Spawner::new(free());
-    let mut filled = fill(260);
-    // It looks at its host again after a moment.
-    std::thread::sleep(Duration::from_millis(20));
     assert_eq!(says(&mut spawner, shell("echo small")), "small");
-    filled.extend(fill(900));
+    let filled = fill(1_100);
     assert!(
         filled.last().is_some_and(|fd| fd.as_raw_fd() >= 900),
         "the limit of open files is too low for this test"
     );
-    std::thread::sleep(Duration::from_millis(20));
     (spawner, filled)
 }
 

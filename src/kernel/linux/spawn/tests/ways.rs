@@ -4,7 +4,7 @@ use crate::command::plan::UserPlan;
 use crate::kernel::linux::spawn::tests::*;
 use crate::types::Signal;
 
-fn method(spawner: &mut Spawner, plan: Plan) -> CloneMethod {
+pub(super) fn method(spawner: &mut Spawner, plan: Plan) -> CloneMethod {
     let null = null();
     let mut launched = spawner
         .launch(
@@ -132,7 +132,7 @@ fn the_signal_at_the_parents_death_survives_a_change_of_user() {
                     ChildEnd::Inherit,
                 ];
                 let mut launched = Spawner::new(free())
-                    .launch(&Arc::new(plan), ends, Inside::default())
+                    .launch(&plan, ends, Inside::default())
                     .expect("starts");
                 assert!(matches!(
                     known(&mut launched.pending),
@@ -166,7 +166,7 @@ fn the_childs_group_becomes_the_terminals_foreground() {
             plan.foreground_terminal = true;
             let ends = [ChildEnd::Inherit, ChildEnd::Inherit, ChildEnd::Inherit];
             let mut launched = Spawner::new(options)
-                .launch(&Arc::new(plan), ends, Inside::default())
+                .launch(&plan, ends, Inside::default())
                 .expect("starts");
             assert!(
                 matches!(known(&mut launched.pending), SpawnOutcome::Started),
@@ -307,6 +307,112 @@ fn launch_does_not_wait_for_exec() {
     });
 }
 
+/// CASES 75. Before Linux 5.16 a core-dumping signal ends every process that shares the memory.
+#[test]
+fn a_core_dumping_signal_before_exec_ends_the_child_alone_and_dumps_nothing() {
+    in_a_process_of_its_own(|| {
+        let Some(held) = Held::new("dumped") else {
+            return;
+        };
+        let mut spawner = Spawner::new(free());
+        if !is_free(&mut spawner) {
+            return;
+        }
+        let null = null();
+        for signal in [libc::SIGQUIT, libc::SIGSEGV, libc::SIGABRT, libc::SIGXCPU] {
+            let mut launched = spawner
+                .launch(
+                    &plan(&held.path, &[]),
+                    [ChildEnd::Fd(null.as_raw_fd()); 3],
+                    Inside::default(),
+                )
+                .expect("starts");
+            // SAFETY: our own child, not reaped.
+            unsafe { libc::kill(launched.pid as i32, signal) };
+            let status = reap(launched.pid);
+            assert_eq!(status.code(), Some(128 + signal), "{status}");
+            assert!(!matches!(
+                known(&mut launched.pending),
+                SpawnOutcome::NotYet
+            ));
+            spawner.recycle(launched.pending);
+        }
+        held.let_go();
+    });
+}
+
+/// CASES 74. The terminal is the child's, whatever the host has as descriptor 0.
+#[test]
+fn a_child_with_a_terminal_of_its_own_becomes_its_foreground() {
+    in_a_process_of_its_own(|| {
+        let terminal = terminal();
+        let (master, slave) = (&terminal.0, &terminal.1);
+        rustix::process::setsid().expect("not a leader");
+        assert_eq!(
+            // SAFETY: makes it this session's terminal.
+            unsafe { libc::ioctl(slave.as_raw_fd(), libc::TIOCSCTTY, 0) },
+            0
+        );
+        let null = null();
+        rustix::stdio::dup2_stdin(&null).expect("allowed");
+        let to_slave = ChildEnd::Fd(slave.as_raw_fd());
+        let to_null = ChildEnd::Fd(null.as_raw_fd());
+        // As one of its streams, or as its controlling terminal alone.
+        for ends in [
+            [to_slave, to_null, to_null],
+            [to_null, to_null, to_slave],
+            [to_null, to_null, to_null],
+        ] {
+            let mut plan = plan("/bin/sleep", &["600"]);
+            plan.foreground_terminal = true;
+            let mut launched = Spawner::new(options())
+                .launch(&plan, ends, Inside::default())
+                .expect("starts");
+            let outcome = known(&mut launched.pending);
+            assert!(matches!(outcome, SpawnOutcome::Started), "{outcome:?}");
+            let group = rustix::termios::tcgetpgrp(master).expect("a terminal");
+            assert_eq!(group.as_raw_nonzero().get() as u32, launched.pid);
+            rustix::io::write(master, b"\x03").expect("a terminal");
+            assert_eq!(
+                std::os::unix::process::ExitStatusExt::signal(&reap(launched.pid)),
+                Some(libc::SIGINT)
+            );
+        }
+        // Closing it would hang up on this session's leader, which is us.
+        std::mem::forget(terminal);
+    });
+}
+
+/// CASES 73.
+#[test]
+fn a_change_of_user_drops_the_groups_and_ones_own_group_takes_no_privilege() {
+    let own_gid = rustix::process::getgid().as_raw();
+    in_a_process_of_its_own(|| {
+        if is_root() {
+            let groups = [4, 27].map(|gid| libc::gid_t::try_from(gid).expect("small"));
+            assert_eq!(
+                // SAFETY: two groups are read.
+                unsafe { libc::setgroups(groups.len(), groups.as_ptr()) },
+                0
+            );
+            let mut plan = shell("id -G");
+            plan.user.uid = Some(65_534);
+            assert_eq!(
+                says(&mut Spawner::new(options()), plan),
+                own_gid.to_string()
+            );
+            // SAFETY: this copy of the process is somebody else from here on.
+            unsafe { libc::setresuid(65_533, 65_533, 65_533) };
+        }
+        let mut plan = shell("id -g");
+        plan.user.gid = Some(own_gid);
+        assert_eq!(
+            says(&mut Spawner::new(options()), plan),
+            own_gid.to_string()
+        );
+    });
+}
+
 #[test]
 fn memory_that_a_child_still_uses_is_not_given_free() {
     in_a_process_of_its_own(|| {
@@ -350,19 +456,19 @@ fn memory_that_a_child_still_uses_is_not_given_free() {
 }
 
 #[test]
-fn a_lane_is_given_back_before_exec() {
+fn a_slot_is_cleared_before_exec() {
     in_a_process_of_its_own(|| {
         let Some(held) = Held::new("fd_slot") else {
             return;
         };
-        let (mut spawner, _filled) = with_lanes();
+        let (mut spawner, _filled) = with_many_descriptors();
         if !is_free(&mut spawner) {
             return;
         }
         let null = null();
         let mut launched = spawner
             .launch(
-                &Arc::new(plan(&held.path, &[])),
+                &captured(plan(&held.path, &[])),
                 [ChildEnd::Fd(null.as_raw_fd()); 3],
                 Inside::default(),
             )
