@@ -24,8 +24,7 @@ use common::results::{Bound, Results};
 use common::{Fail, cpu, now, raise_descriptor_limit, thread_cpu};
 use hdrhistogram::Histogram;
 use lastwords::{
-    BackendChoice, Capture, Command, Event, Outcome, Output, Reactor, Report, Stdin, Stream,
-    Verdict,
+    BackendChoice, Capture, Event, Outcome, Output, Reactor, Report, Stdin, Stream, Verdict,
 };
 use std::time::Duration;
 
@@ -229,7 +228,7 @@ impl Endurance {
         }
         // Any two neighbours are far apart, and all lengths come up.
         let lifecycle = (1000 + self.started * 7919 % 59_000).min(left);
-        let mut command = Command::from(&Role::Counted(lifecycle).command()?);
+        let mut command = Role::Counted(lifecycle).own_command()?;
         command
             .stdin(Stdin::Null)
             .stderr(Output::Capture(Capture::default().max_bytes(self.keep)));

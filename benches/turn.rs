@@ -199,7 +199,7 @@ impl Turns {
         };
         let gate = Gate::new()?;
         for _ in 0..noisy {
-            let mut command = Command::from(&Role::Noisy.command()?);
+            let mut command = Role::Noisy.own_command()?;
             command.stdin(Stdin::Fd(gate.stdin()?));
             this.noisy.push(this.reactor.start(&command)?);
         }
@@ -302,13 +302,13 @@ fn passing() -> Result<Vec<Command>, Fail> {
         } else {
             Role::Leaver(60)
         };
-        let mut command = Command::from(&role.command()?);
+        let mut command = role.own_command()?;
         command.stdin(Stdin::Null);
         if number >= 12 {
             command.drain(DrainPolicy::default().idle(Duration::from_millis(10)));
         }
         if number >= 8 {
-            command.background(BackgroundPolicy::default().grace(Duration::from_millis(5)));
+            command.background(BackgroundPolicy::settle().grace(Duration::from_millis(5)));
         }
         all.push(command);
     }
@@ -317,7 +317,7 @@ fn passing() -> Result<Vec<Command>, Fail> {
 
 fn quiet(host: Host, count: u64) -> Result<(), Fail> {
     let mut reactor = builder(host).build()?;
-    let mut command = Command::from(&Role::Quiet.command()?);
+    let mut command = Role::Quiet.own_command()?;
     command.stdin(Stdin::Null);
     for _ in 0..count {
         reactor.start(&command)?;

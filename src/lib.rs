@@ -126,7 +126,9 @@ pub use types::{
 /// # Errors
 ///
 /// [`RunError`] if the command could not be started, if no loop could be built (descriptors or
-/// memory are short), or if the loop failed while it ran. A command that fails is no error.
+/// memory are short), or if the loop failed while it ran. A command that fails is no error. One that
+/// needs the host while it runs ([`Stdin::Feed`], [`Stdin::Raw`], [`Output::Raw`]) is refused with
+/// EINVAL.
 pub fn run(command: &Command) -> Result<Finished, RunError> {
     Reactor::new()?.run(command)
 }

@@ -75,7 +75,7 @@
 //!
 //! let mut job = Command::new("job");
 //! job.arg("fork { setsid; exec clean \"daemon\" { ignore TERM; close stdout; close stderr; sleep forever } }; sleep 10ms; exit 0")
-//!     .background(BackgroundPolicy::default().wait(Wait::For(Duration::from_secs(60))));
+//!     .background(BackgroundPolicy::settle().wait(Wait::For(Duration::from_secs(60))));
 //! let mut settle = |containment: Containment, fault: Option<&str>| {
 //!     job.containment(containment);
 //!     let mut reactor = Reactor::simulated(SimOptions::default());

@@ -40,7 +40,7 @@ every_way! {
 
 /// The default policy with a short grace.
 fn policy(grace: u64) -> BackgroundPolicy {
-    BackgroundPolicy::default().grace(ms(grace))
+    BackgroundPolicy::settle().grace(ms(grace))
 }
 
 fn settled(story: &History) -> (SettledAs, Option<bool>) {
@@ -141,7 +141,7 @@ fn teardown_within_the_grace_is_no_background_work(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.telling("(read x <&9) >/dev/null 2>&1 & exit 0");
     let gate = Gate::at(9, &mut command);
-    command.background(BackgroundPolicy::default().grace(LONG * 10));
+    command.background(BackgroundPolicy::settle().grace(LONG * 10));
     let child = host.spawn(&command);
     host.until_drained(child);
     host.idle(ms(50));
@@ -391,7 +391,7 @@ fn a_zombie_is_no_background_work(way: Way) {
         .stdout(lastwords::Output::Null)
         .stderr(lastwords::Output::Null);
     let (bell, gate) = (Bell::at(8, &mut command), Gate::at(9, &mut command));
-    command.background(BackgroundPolicy::default().grace(LONG * 10));
+    command.background(BackgroundPolicy::settle().grace(LONG * 10));
     let child = host.spawn(&command);
     let zombie: u32 = bell.wait().trim().parse().expect("a process id");
     wait_zombie(zombie);
@@ -469,7 +469,7 @@ fn a_process_whose_main_thread_has_ended_is_background_work(way: Way) {
 fn a_stop_during_the_grace_ends_it(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.shell("sleep 60 >/dev/null 2>&1 & exit 0");
-    command.background(BackgroundPolicy::default().grace(LONG * 10));
+    command.background(BackgroundPolicy::settle().grace(LONG * 10));
     let child = host.spawn(&command);
     host.until_drained(child);
     let begun = Instant::now();

@@ -30,7 +30,7 @@ every_way! {
 }
 
 fn policy() -> BackgroundPolicy {
-    BackgroundPolicy::default()
+    BackgroundPolicy::settle()
         .grace(Duration::ZERO)
         .wait(Wait::For(LONG * 10))
 }
@@ -237,7 +237,7 @@ fn a_command_that_leaves_nobody_is_settled_without_a_wait(way: Way) {
             &host,
             "sleep 0.01; echo hi",
             containment,
-            BackgroundPolicy::default().grace(LONG * 10),
+            BackgroundPolicy::settle().grace(LONG * 10),
         );
         let children: Vec<_> = (0..20).map(|_| host.spawn(&command)).collect();
         for child in children {

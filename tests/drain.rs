@@ -224,7 +224,7 @@ fn output_that_keeps_coming_is_read_until_it_ends(way: Way) {
 fn a_chatty_holder_is_ended_by_the_limit(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.telling("(while :; do echo tick; sleep 0.02; done) & exit 0");
-    let background = BackgroundPolicy::default()
+    let background = BackgroundPolicy::settle()
         .grace(ms(1000))
         .wait(Wait::For(Duration::ZERO))
         .terminate_grace(ms(5000));

@@ -59,7 +59,7 @@ fn all_kinds(host: &Host) -> Vec<Command> {
     let mut held = host.telling("sleep 60 & echo held");
     held.drain(DrainPolicy::default().idle(ms(120)).limit(ms(5000)));
     held.background(
-        BackgroundPolicy::default()
+        BackgroundPolicy::settle()
             .grace(ms(200))
             .wait(lastwords::Wait::For(ms(50))),
     );

@@ -131,7 +131,7 @@ fn the_run_limit_ends_what_the_leader_left(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.telling("sleep 60 >/dev/null 2>&1 & exit 0");
     command.run_limit(ms(500)).background(
-        BackgroundPolicy::default()
+        BackgroundPolicy::settle()
             .grace(ms(50))
             .wait(Wait::For(LONG * 10)),
     );
@@ -248,6 +248,7 @@ fn a_dropped_loop_kills_and_reaps_what_it_owns(way: Way) {
             "kill -STOP $$",
         ] {
             let mut command = Command::shell(script);
+            command.background(BackgroundPolicy::settle());
             mark.put_on(&mut command);
             reactor.spawn(&command).expect("a process");
         }

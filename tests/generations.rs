@@ -36,7 +36,7 @@ fn a_restart_is_untouched_by_anything_late_of_the_run_before(way: Way) {
     let (gate, bell) = (Gate::at(9, &mut command), Bell::at(8, &mut command));
     command
         .drain(DrainPolicy::default().idle(ms(200)))
-        .background(BackgroundPolicy::default().grace(ms(20_000)));
+        .background(BackgroundPolicy::settle().grace(ms(20_000)));
     let mut one = command.clone();
     one.arg("one");
     let first = host.spawn(&one);
@@ -241,7 +241,7 @@ fn timers_of_an_old_generation_never_reach_a_new_one(way: Way) {
             .run_limit(ms(300))
             .drain(DrainPolicy::default().idle(ms(150)).limit(ms(200)));
         command.background(
-            BackgroundPolicy::default()
+            BackgroundPolicy::settle()
                 .grace(ms(150))
                 .wait(Wait::For(ms(100))),
         );

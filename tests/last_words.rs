@@ -37,7 +37,7 @@ fn tails(way: Way, change: impl Fn(&mut Command)) -> (Vec<String>, Vec<String>) 
     let mut command = host.shell(MIXED);
     let gate = Gate::at(7, &mut command);
     command.drain(DrainPolicy::default().idle(ms(100)).limit(ms(200)));
-    command.background(BackgroundPolicy::default().grace(ms(100)));
+    command.background(BackgroundPolicy::settle().grace(ms(100)));
     change(&mut command);
     let child = host.start(&command);
     host.until_drained(child);

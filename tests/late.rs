@@ -147,7 +147,7 @@ fn late_output_is_read_while_background_work_is_waited_for(way: Way) {
     let (gate, bell) = (Gate::at(9, &mut command), Bell::at(8, &mut command));
     command
         .drain(short(60, 5000))
-        .background(BackgroundPolicy::default().grace(ms(100)));
+        .background(BackgroundPolicy::settle().grace(ms(100)));
     let child = host.spawn(&command);
     let story = host.until_drained(child);
     assert_timed_out(story, EndedBy::Idle, ms(60));
@@ -338,7 +338,7 @@ fn late_bytes_are_told_after_the_verdict_however_long_the_look_for_holders_takes
         .arg("fork { repeat 400 { sleep 2ms; echo stdout \"tick\" } }; exit 0")
         .stdout(Capture::default().deliver(true))
         .drain(DrainPolicy::default().limit(ms(50)))
-        .background(BackgroundPolicy::default());
+        .background(BackgroundPolicy::settle());
     reactor.start(&command).expect("it starts");
     let (mut is_told, mut late) = (false, 0);
     while let Some(event) = reactor.wait_event(None).expect("a turn") {

@@ -208,9 +208,9 @@ fn base() -> Config {
 
 fn backgrounds() -> [(&'static str, BackgroundPolicy); 4] {
     [
-        ("wait", BackgroundPolicy::default()),
+        ("wait", BackgroundPolicy::settle()),
         ("report", BackgroundPolicy::report_only()),
-        ("keep", BackgroundPolicy::default().keep_orphans(true)),
+        ("keep", BackgroundPolicy::settle().keep_orphans(true)),
         ("disabled", BackgroundPolicy::disabled()),
     ]
 }
@@ -262,7 +262,7 @@ fn side_set() -> Vec<Config> {
             ..base()
         };
         let zero = DrainPolicy::default().idle(Duration::ZERO);
-        let at_once = BackgroundPolicy::default()
+        let at_once = BackgroundPolicy::settle()
             .grace(Duration::ZERO)
             .wait(Wait::For(Duration::ZERO))
             .terminate_grace(Duration::ZERO);

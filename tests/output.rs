@@ -6,15 +6,18 @@ use common::gate::{Bell, Gate};
 use common::host::{Host, delivered};
 use common::proc::wait_zombie;
 use common::{LONG, Way, every_way, ms};
+use lastwords::sim::SimOptions;
 use lastwords::{
-    Capture, Command, DrainPolicy, EndedBy, Event, LastWordsPolicy, Outcome, Output, Signal,
-    Stream, StreamEnd, Verdict,
+    Bound, Capture, Command, DrainPolicy, EndedBy, Event, Generation, LastWordsPolicy, Outcome,
+    Output, Reactor, Signal, Stdin, Stopping, Stream, StreamEnd, Verdict,
 };
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 every_way! {
+    paused_output_withholds_closed_no_longer_than_a_stop,
+    what_needs_the_host_while_it_runs_is_refused_by_run,
     streams_are_captured_apart,
     merged_streams_keep_their_order,
     raw_streams_are_the_hosts,
@@ -358,6 +361,100 @@ fn a_stream_is_held_back_and_let_go_by_the_host(way: Way) {
     host.finish();
 }
 
+/// CASES 50. What was not taken can still be taken, and the report counts it.
+fn paused_output_withholds_closed_no_longer_than_a_stop(way: Way) {
+    type Ending = fn(&mut Reactor, Generation);
+    let endings: [(&str, Ending); 5] = [
+        ("echo one; exec sleep 60", |reactor, child| {
+            assert_eq!(reactor.kill(child), Stopping::Begun);
+        }),
+        ("echo one; exec sleep 60", |reactor, child| {
+            assert_eq!(reactor.stop(child, None), Stopping::Begun);
+        }),
+        ("echo one", |reactor, child| {
+            reactor.kill(child);
+        }),
+        ("echo one", |reactor, child| {
+            reactor.stop(child, None);
+        }),
+        ("echo one", |reactor, child| {
+            reactor.close_output(child, Stream::Stdout);
+        }),
+    ];
+    for (script, end) in endings {
+        let mut host = Host::new(way);
+        let mut command = host.telling(script);
+        command.drain(DrainPolicy::default().limit(Bound::Never));
+        let child = host.reactor.spawn(&command).expect("a process");
+        assert!(host.reactor.pause_output(child, Stream::Stdout));
+        let has_come = |reactor: &Reactor| {
+            reactor
+                .kept(child, Stream::Stdout)
+                .is_some_and(|kept| kept.total() == 4)
+        };
+        while !has_come(&host.reactor)
+            || (script == "echo one" && has_not_settled(&mut host.reactor))
+        {
+            let _turn = host.reactor.turn(Some(ms(10))).expect("a turn");
+        }
+        end(&mut host.reactor, child);
+        let report = loop {
+            match host.reactor.wait_event(Some(LONG)).expect("a turn") {
+                Some(Event::Closed { report, .. }) => break report,
+                Some(Event::Output { .. }) => panic!("it is paused"),
+                Some(_) => {}
+                None => panic!("no Closed: {script}"),
+            }
+        };
+        assert_eq!(report.stdout.map(|stdout| stdout.bytes), Some(4));
+        let kept = host.reactor.take(child, Stream::Stdout).expect("kept");
+        assert_eq!(
+            kept.undelivered_slices().collect::<Vec<_>>().concat(),
+            b"one\n"
+        );
+        host.finish();
+    }
+}
+
+/// Takes an event; false once everything was told but `Closed`.
+fn has_not_settled(reactor: &mut Reactor) -> bool {
+    !matches!(reactor.next_event(), Some(Event::Settled { .. }))
+}
+
+/// CASES 50. The drain's limit holds for a paused stream too.
+#[test]
+fn paused_output_withholds_closed_until_the_drains_limit() {
+    let mut reactor = Reactor::simulated(SimOptions::default());
+    let mut command = Command::new("job");
+    command
+        .arg("echo stdout \"one\"; exit 0")
+        .stdout(Capture::default().deliver(true).max_bytes(0))
+        .drain(DrainPolicy::default().limit(ms(3000)));
+    let child = reactor.start(&command).expect("it starts");
+    assert!(reactor.pause_output(child, Stream::Stdout));
+    let mut exited = None;
+    loop {
+        let event = reactor.wait_event(None).expect("a turn").expect("an event");
+        match event {
+            Event::Exited { .. } => exited = Some(reactor.sim().now()),
+            Event::Closed { .. } => break,
+            Event::Output { .. } => panic!("it is paused"),
+            _ => {}
+        }
+    }
+    let waited = reactor
+        .sim()
+        .now()
+        .since(exited.expect("it has ended"))
+        .to_duration();
+    assert!(waited >= ms(2900) && waited < ms(4000), "{waited:?}");
+    let kept = reactor.take(child, Stream::Stdout).expect("kept");
+    assert_eq!(
+        kept.undelivered_slices().collect::<Vec<_>>().concat(),
+        b"one\n"
+    );
+}
+
 /// `yes` ends by SIGPIPE, and the other stream goes on.
 fn a_stream_that_the_host_closes_ends_its_writer(way: Way) {
     let mut host = Host::new(way);
@@ -681,18 +778,28 @@ fn run_gives_back_what_was_kept_and_leaves_other_events_alone(way: Way) {
     host.finish();
 }
 
-/// The program, its arguments, variables and directory of a std command are run alike.
+/// CASES 51. Nobody could feed the child, or take its pipe, while the call waits for its end.
+fn what_needs_the_host_while_it_runs_is_refused_by_run(way: Way) {
+    let mut host = Host::new(way);
+    let plain = host.shell("cat; sleep 60");
+    let (mut fed, mut raw_in) = (plain.clone(), plain.clone());
+    fed.stdin(Stdin::Feed);
+    raw_in.stdin(Stdin::Raw);
+    let (mut raw_out, mut raw_err) = (plain.clone(), plain.clone());
+    raw_out.stdout(Output::Raw);
+    raw_err.stderr(Output::Raw);
+    for command in [fed, raw_in, raw_out, raw_err] {
+        let error = host.reactor.run(&command).expect_err("refused");
+        assert_eq!(error.raw_os_error(), Some(libc::EINVAL), "{error}");
+        assert!(error.to_string().contains("runs to the end"), "{error}");
+        assert!(lastwords::run(&command).is_err());
+    }
+    assert_eq!(host.reactor.stats().started, 0);
+    host.finish();
+}
+
 #[test]
-fn a_std_command_is_run_as_it_would_be() {
-    let mut std = std::process::Command::new("sh");
-    std.args(["-c", "echo $LASTWORDS_TEST_VARIABLE; pwd"])
-        .env("LASTWORDS_TEST_VARIABLE", "value")
-        .current_dir("/");
-    let finished = lastwords::run(&Command::from(&std)).expect("run");
-    assert_eq!(
-        finished.stdout.map(|kept| kept.to_vec()),
-        Some(std.output().expect("output").stdout)
-    );
+fn name_arguments_variables_and_umask_are_as_the_command_says() {
     let mut command = Command::new("sh");
     command
         .arg0("another name")

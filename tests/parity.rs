@@ -101,19 +101,19 @@ fn plain(_: &mut Command) {}
 fn short_drain(command: &mut Command) {
     command
         .drain(DrainPolicy::default().idle(ms(300)).limit(ms(20_000)))
-        .background(BackgroundPolicy::default().wait(Wait::For(ms(30_000))));
+        .background(BackgroundPolicy::settle().wait(Wait::For(ms(30_000))));
 }
 
 fn short_limit(command: &mut Command) {
     command
         .drain(DrainPolicy::default().idle(ms(20_000)).limit(ms(700)))
-        .background(BackgroundPolicy::default().wait(Wait::For(ms(30_000))));
+        .background(BackgroundPolicy::settle().wait(Wait::For(ms(30_000))));
 }
 
 /// The grace is longer than whoever obeys needs on any load.
 fn ended(command: &mut Command) {
     command.background(
-        BackgroundPolicy::default()
+        BackgroundPolicy::settle()
             .grace(ms(100))
             .wait(Wait::For(ms(300)))
             .terminate_grace(ms(20_000)),
@@ -122,7 +122,7 @@ fn ended(command: &mut Command) {
 
 fn waits(command: &mut Command) {
     command.background(
-        BackgroundPolicy::default()
+        BackgroundPolicy::settle()
             .grace(ms(100))
             .wait(Wait::For(ms(30_000))),
     );
@@ -130,7 +130,7 @@ fn waits(command: &mut Command) {
 
 fn short_wait(command: &mut Command) {
     command.background(
-        BackgroundPolicy::default()
+        BackgroundPolicy::settle()
             .grace(ms(100))
             .wait(Wait::For(ms(300)))
             .terminate_grace(ms(300)),
@@ -139,7 +139,7 @@ fn short_wait(command: &mut Command) {
 
 fn kept(command: &mut Command) {
     command.background(
-        BackgroundPolicy::default()
+        BackgroundPolicy::settle()
             .grace(ms(100))
             .wait(Wait::For(ms(300)))
             .keep_orphans(true),
@@ -585,6 +585,7 @@ fn play<K: Kernel>(reactor: &mut Reactor<K>, case: &Case) -> String {
     command
         .env(name, script)
         .containment(case.contain.containment())
+        .background(BackgroundPolicy::settle())
         .stdout(Capture::default().deliver(true))
         .stderr(Capture::default().deliver(true));
     (case.policies)(&mut command);

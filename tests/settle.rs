@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 every_way! {
     a_leader_that_left_nobody_is_settled_at_once,
+    by_default_work_is_listed_and_left_alone,
     ordinary_teardown_is_no_background_work,
     work_without_a_pipe_is_found_listed_once_and_waited_for,
     work_that_is_handed_on_from_process_to_process_is_not_nobody,
@@ -35,7 +36,7 @@ every_way! {
 
 /// Nothing is waited for but what the test waits for.
 fn policy() -> BackgroundPolicy {
-    BackgroundPolicy::default()
+    BackgroundPolicy::settle()
         .grace(Duration::ZERO)
         .wait(Wait::For(LONG * 10))
 }
@@ -50,11 +51,7 @@ fn quiet(host: &Host, script: &str, policy: BackgroundPolicy) -> Command {
 fn a_leader_that_left_nobody_is_settled_at_once(way: Way) {
     let mut host = Host::new(way);
     let begun = Instant::now();
-    let command = quiet(
-        &host,
-        "exit 0",
-        BackgroundPolicy::default().grace(LONG * 10),
-    );
+    let command = quiet(&host, "exit 0", BackgroundPolicy::settle().grace(LONG * 10));
     let child = host.spawn(&command);
     let story = host.until_closed(child);
     let settled = story.settled().expect("settled");
@@ -74,7 +71,7 @@ fn ordinary_teardown_is_no_background_work(way: Way) {
     let mut command = quiet(
         &host,
         "(read x <&9) >/dev/null 2>&1 & exit 0",
-        BackgroundPolicy::default().grace(LONG * 10),
+        BackgroundPolicy::settle().grace(LONG * 10),
     );
     let gate = Gate::at(9, &mut command);
     let child = host.spawn(&command);
@@ -155,7 +152,7 @@ fn work_without_a_pipe_is_found_listed_once_and_waited_for(way: Way) {
 fn work_that_is_handed_on_from_process_to_process_is_not_nobody(way: Way) {
     let mut host = Host::new(way);
     let chain = "use Time::HiRes qw(time sleep); $end = time + 1.2; while (time < $end) { exit 0 if fork; sleep 0.003 } print STDERR qq(done)";
-    let policy = BackgroundPolicy::default()
+    let policy = BackgroundPolicy::settle()
         .grace(ms(100))
         .wait(Wait::For(LONG));
     let command = quiet(&host, &format!("exec perl -e '{chain}'"), policy);
@@ -249,6 +246,22 @@ fn a_stream_that_is_held_is_read_while_the_holder_is_waited_for(way: Way) {
     host.finish();
 }
 
+/// CASES 53. Not a minute for a server that the command has started, and nobody is killed.
+fn by_default_work_is_listed_and_left_alone(way: Way) {
+    let mut host = Host::new(way);
+    let mut command = host.shell("sleep 60 >/dev/null 2>&1 & exit 0");
+    command.background(BackgroundPolicy::default());
+    let begin = Instant::now();
+    let report = host.reactor.run(&command).expect("run").report;
+    assert!(begin.elapsed() < LONG, "{:?}", begin.elapsed());
+    let settled = report.background.expect("it has run");
+    assert_eq!(settled.state, SettledAs::Reported);
+    assert_eq!(settled.processes.len(), 1, "{settled:?}");
+    assert_eq!(host.mark.alive().len(), 1, "it lives on");
+    host.mark.kill();
+    host.finish();
+}
+
 /// CASES 28, for what the leader has left.
 fn what_outlives_the_wait_is_terminated_and_what_ignores_term_is_killed(way: Way) {
     for ignores in [false, true] {
@@ -257,7 +270,7 @@ fn what_outlives_the_wait_is_terminated_and_what_ignores_term_is_killed(way: Way
         let mut command = quiet(
             &host,
             &format!("({trap} echo ready >&8; exec sleep 60) >/dev/null 2>&1 & exit 0"),
-            BackgroundPolicy::default()
+            BackgroundPolicy::settle()
                 .grace(ms(50))
                 .wait(Wait::For(ms(500)))
                 .terminate_grace(ms(if ignores { 100 } else { 60_000 })),
@@ -450,7 +463,7 @@ fn a_cancel_ends_the_grace(way: Way) {
     let mut command = quiet(
         &host,
         "(trap '' TERM; echo ready >&8; exec sleep 60) >/dev/null 2>&1 & exit 0",
-        BackgroundPolicy::default().grace(LONG * 10),
+        BackgroundPolicy::settle().grace(LONG * 10),
     );
     let bell = Bell::at(8, &mut command);
     let child = host.spawn(&command);

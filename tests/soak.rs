@@ -69,7 +69,7 @@ impl Soak {
         };
         let bound = |rng: &mut Rng| millis([0, 10, 60, 300][rng.below(4) as usize]);
         let rng = &mut self.rng;
-        let background = BackgroundPolicy::default()
+        let background = BackgroundPolicy::settle()
             .grace(bound(rng))
             .wait(Wait::For(bound(rng)))
             .terminate_grace(bound(rng));

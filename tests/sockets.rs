@@ -150,7 +150,7 @@ fn what_comes_after_the_verdict_is_late(way: Way) {
     let mut command = shell(&host, "(sleep 0.6; echo late >&2) & echo early >&2; exit 0");
     command
         .drain(DrainPolicy::default().idle(ms(50)))
-        .background(BackgroundPolicy::default().grace(ms(0)));
+        .background(BackgroundPolicy::settle().grace(ms(0)));
     let child = host.spawn(&command);
     let report = host.until_closed(child).report();
     assert_eq!(

@@ -309,7 +309,7 @@ fn what_a_survivor_does_not_read_keeps_nothing_open(way: Way) {
     let mut command = host.shell("exec 3<&0; sleep 60 <&3 >/dev/null 2>&1 & exit 0");
     command.stdin(vec![b'u'; 1 << 20]).stdout(delivered());
     command.background(
-        lastwords::BackgroundPolicy::default()
+        lastwords::BackgroundPolicy::settle()
             .grace(ms(50))
             .wait(lastwords::Wait::For(ms(50))),
     );

@@ -700,7 +700,7 @@ fn a_stop_of_background_work_uses_the_stops_own_grace() {
     let mut command =
         host.telling("(trap '' TERM; echo ready; exec sleep 60 >/dev/null 2>&1) & exit 0");
     command.background(
-        BackgroundPolicy::default()
+        BackgroundPolicy::settle()
             .grace(Duration::ZERO)
             .wait(Wait::For(LONG * 10)),
     );

@@ -58,6 +58,14 @@ impl Role {
         command.arg(word).arg(number.to_string());
         Ok(command)
     }
+
+    /// The same for lastwords.
+    pub(crate) fn own_command(self) -> Result<lastwords::Command, Fail> {
+        let (word, number) = self.line();
+        let mut command = lastwords::Command::new(program()?);
+        command.arg(word).arg(number.to_string());
+        Ok(command)
+    }
 }
 
 static MADE: OnceLock<Result<PathBuf, String>> = OnceLock::new();

@@ -131,7 +131,7 @@ impl BackgroundArgs {
     /// The policy that the options describe, or an error if they contradict each other.
     pub(crate) fn policy(&self) -> Result<BackgroundPolicy, String> {
         let time = |bound: Bound| bound.duration().unwrap_or(Duration::MAX);
-        let policy = BackgroundPolicy::default()
+        let policy = BackgroundPolicy::settle()
             .grace(time(self.background_grace))
             .terminate_grace(time(self.terminate_grace));
         match (self.choice, self.keep_orphans) {
@@ -451,7 +451,7 @@ mod tests {
                 .policy()
         };
         let seconds = Duration::from_secs;
-        assert_eq!(policy(&[]), Ok(BackgroundPolicy::default().resolve()));
+        assert_eq!(policy(&[]), Ok(BackgroundPolicy::settle().resolve()));
         assert_eq!(
             policy(&["--background", "ignore"]),
             Ok(BackgroundPolicy::disabled())
@@ -477,7 +477,7 @@ mod tests {
             "4s",
             "--keep-orphans",
         ];
-        let expected = BackgroundPolicy::default()
+        let expected = BackgroundPolicy::settle()
             .grace(Duration::ZERO)
             .wait(Wait::For(seconds(3)))
             .terminate_grace(seconds(4));

@@ -318,7 +318,7 @@ mod tests {
             .arg(script)
             .run_limit(Duration::from_secs(1))
             .stop(StopPolicy::default().grace(Duration::from_millis(100)));
-        command.background(BackgroundPolicy::default().grace(Duration::from_millis(200)));
+        command.background(BackgroundPolicy::settle().grace(Duration::from_millis(200)));
         reactor.start(&command).expect("it starts");
         let mut said = Vec::new();
         while let Some(event) = reactor.wait_event(None).expect("a turn") {

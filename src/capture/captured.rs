@@ -361,6 +361,12 @@ impl Captured {
         self.slices_from(self.first, self.end)
     }
 
+    /// The newest bytes, those that no [`Event::Output`](crate::Event::Output) has delivered: empty
+    /// unless the stream was paused until the end of its generation. Nothing if delivery is off.
+    pub fn undelivered_slices(&self) -> Slices<'_> {
+        self.slices_from(self.end - self.undelivered(), self.end)
+    }
+
     /// The kept bytes whose offset in the stream is at least `offset` and below `to`, oldest first,
     /// in pieces.
     pub fn slices_from(&self, offset: u64, to: u64) -> Slices<'_> {

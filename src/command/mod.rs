@@ -13,7 +13,7 @@ use crate::text::Projection;
 use crate::types::{BackgroundPolicy, DrainPolicy, LastWordsPolicy, Signal, StopPolicy, Stream};
 use plan::{OutputPlan, Plan, StdinPlan};
 use shared::{CommandOptions, SharedCommand};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fmt;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::Path;
@@ -293,7 +293,8 @@ impl Command {
         self
     }
 
-    /// Sets what becomes of processes that outlive the leader. Default: [`BackgroundPolicy::default`].
+    /// Sets what becomes of processes that outlive the leader. Default:
+    /// [`BackgroundPolicy::report_only`].
     pub fn background(&mut self, policy: BackgroundPolicy) -> &mut Command {
         self.options_mut().policy.background = policy;
         self
@@ -357,6 +358,22 @@ impl Command {
         matches!(self.plan.stdin, StdinPlan::Feed)
     }
 
+    /// Why nobody could end this command if the host does nothing but wait for it, if that is so.
+    pub(crate) fn why_host_is_needed(&self) -> Option<&'static str> {
+        match (&self.plan.stdin, &self.plan.stdout, &self.plan.stderr) {
+            (StdinPlan::Feed, _, _) if self.input.is_none() => {
+                Some("its stdin is to be fed, and a call that runs to the end feeds nothing")
+            }
+            (StdinPlan::Raw, _, _) => Some(
+                "its raw stdin is to be taken, and a call that runs to the end gives it out to nobody",
+            ),
+            (_, OutputPlan::Raw, _) | (_, _, OutputPlan::Raw) => Some(
+                "its raw output is to be taken, and a call that runs to the end gives it out to nobody",
+            ),
+            _ => None,
+        }
+    }
+
     /// The same, with nothing delivered (for [`Reactor::run`](crate::Reactor::run), which nobody
     /// pops events from).
     pub(crate) fn undelivered(&self) -> Command {
@@ -393,25 +410,6 @@ impl fmt::Debug for Command {
     }
 }
 
-/// Program, arguments, variables and directory. Its stdio cannot be read back and is as
-/// [`Command::new`] makes it.
-impl From<&std::process::Command> for Command {
-    fn from(std: &std::process::Command) -> Command {
-        let mut command = Command::new(std.get_program());
-        command.args(std.get_args());
-        for (name, value) in std.get_envs() {
-            command
-                .plan_mut()
-                .env
-                .insert(name.to_os_string(), value.map(OsString::from));
-        }
-        if let Some(dir) = std.get_current_dir() {
-            command.current_dir(dir);
-        }
-        command
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -433,25 +431,5 @@ mod tests {
         two.arg("b");
         assert_eq!(one.plan().args.len(), 1);
         assert_eq!(two.plan().args.len(), 2);
-    }
-
-    #[test]
-    fn program_arguments_variables_and_directory_are_taken_from_std() {
-        let mut std = std::process::Command::new("make");
-        std.args(["-j", "4"])
-            .env("A", "1")
-            .env_remove("B")
-            .current_dir("/tmp");
-        let command = Command::from(&std);
-        let plan = command.plan();
-        assert_eq!(
-            plan.words()
-                .map(|word| String::from_utf8_lossy(word))
-                .collect::<Vec<_>>(),
-            ["make", "-j", "4"]
-        );
-        assert_eq!(plan.env.get(OsStr::new("A")), Some(&Some("1".into())));
-        assert_eq!(plan.env.get(OsStr::new("B")), Some(&None));
-        assert_eq!(plan.dir.as_deref(), Some(Path::new("/tmp")));
     }
 }

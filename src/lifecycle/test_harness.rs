@@ -39,7 +39,7 @@ pub(super) fn policy() -> Policy {
             limit: Bound::After(ms(50)),
         },
         stop: StopPolicy::default().grace(ms(30)).stuck_after(ms(40)),
-        background: BackgroundPolicy::default()
+        background: BackgroundPolicy::settle()
             .grace(ms(10))
             .wait(Wait::For(ms(100)))
             .terminate_grace(ms(60)),

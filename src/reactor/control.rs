@@ -1,5 +1,6 @@
 //! What a host can do to a generation: stop, signal, close, take and let go.
 
+use super::channel::Delivery;
 use super::{Generation, Reactor};
 use crate::capture::Captured;
 use crate::kernel::{Kernel, Released};
@@ -120,6 +121,7 @@ impl<K: Kernel> Reactor<K> {
         self.check_exit(key);
         let lifecycle = &self.table[key].lifecycle;
         if lifecycle.is_closed() {
+            self.give_up_paused_output(key);
             return Stopping::Gone;
         }
         let before = lifecycle.stop_stage();
@@ -164,20 +166,26 @@ impl<K: Kernel> Reactor<K> {
     }
 
     /// Closes the read end of a captured stream: the host does not want it any more. A process that
-    /// writes on gets SIGPIPE or EPIPE. The stream counts as ended for the drain. Returns `false`
-    /// if it is not open.
+    /// writes on gets SIGPIPE or EPIPE. The stream counts as ended for the drain. Output of it that
+    /// is paused withholds nothing any more. Returns `false` if it is not open.
     pub fn close_output(&mut self, generation: Generation, stream: Stream) -> bool {
         let Some(key) = self.lookup_key(generation) else {
             return false;
         };
-        if !self.table[key].lifecycle.is_open(stream) {
-            return false;
+        let is_open = self.table[key].lifecycle.is_open(stream);
+        if is_open {
+            self.clock.now = self.kernel.now();
+            self.check_outcome(key);
+            self.output_closed(key, stream);
         }
-        self.clock.now = self.kernel.now();
-        self.check_outcome(key);
-        self.output_closed(key, stream);
+        if let Some(channel) = self.table[key].channel_mut(stream)
+            && channel.delivery == Delivery::PausedByHost
+        {
+            channel.delivery = Delivery::Abandoned;
+        }
+        self.requeue_closed(key);
         self.update_deadline_fd();
-        true
+        is_open
     }
 
     /// What is kept of a captured stream at this moment. `None` if it is not captured or was

@@ -6,6 +6,7 @@
 
 use super::Reactor;
 use super::inputs::{Answer, Work};
+use super::turn::Alarm;
 use crate::kernel::{Collected, Kernel};
 use crate::lifecycle::{Effect, Effects, Timer};
 use crate::report::StdinEnd;
@@ -99,7 +100,7 @@ impl<K: Kernel> Reactor<K> {
     fn arm_timer(&mut self, key: usize, timer: Timer, at: Ns) {
         self.cancel_timer(key, timer);
         let token = self.table[key].generation.token();
-        let id = self.clock.timers.arm(at, (token, timer));
+        let id = self.clock.timers.arm(at, (token, Alarm::Machine(timer)));
         self.table[key].put_timer(timer, id, &mut self.memory.boxes);
     }
 

@@ -1,6 +1,6 @@
 //! What the loop keeps of one generation, and the table of all of them.
 
-use super::channel::{Channel, StreamSlot};
+use super::channel::{Channel, Delivery, StreamSlot};
 use super::event::Generation;
 use super::last_words::RenderedWords;
 use super::memory::{BoxPool, Memory};
@@ -8,7 +8,7 @@ use super::stdin::FedStdin;
 use crate::capture::Captured;
 use crate::command::shared::SharedCommand;
 use crate::lifecycle::{Lifecycle, Timer};
-use crate::report::{DrainReport, Settled, StreamReport};
+use crate::report::{DrainReport, Settled, StopReason, StreamReport};
 use crate::types::{Ns, ResourceUsage, SpawnError, Stream, Survivor, Token, TokenKind};
 use crate::wheel::TimerId;
 use slab::Slab;
@@ -122,8 +122,7 @@ pub(super) struct Entry {
     /// Why the program could not be executed.
     pub(super) error: Option<SpawnError>,
     pub(super) exit_state: Option<Box<ExitState>>,
-    /// `Closed` was taken out of the outbox until the host has taken what is undelivered.
-    pub(super) is_closed_postponed: bool,
+    pub(super) closed_event: ClosedEvent,
 }
 
 /// What is known from the spawn on.
@@ -152,6 +151,16 @@ pub(super) enum ReadOut {
     Unrequested,
     /// The machines have asked, and are told when it is done.
     Requested,
+}
+
+/// Where the last event of a generation stands, once it is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClosedEvent {
+    /// In the outbox, if it is due.
+    InOrder,
+    /// Taken out of the outbox until nothing withholds it any more. The timer gives up output that
+    /// the host has paused.
+    Postponed(Option<TimerId>),
 }
 
 /// What there is of a generation from its leader's end (or its first timer) on. Events lend from
@@ -270,9 +279,39 @@ impl Entry {
             .take()
     }
 
-    /// Some captured stream has bytes that the host has not taken.
-    pub(super) fn has_undelivered(&self) -> bool {
-        self.channels().any(|c| c.captured.undelivered() > 0)
+    /// `Closed` has to wait for output that the host has not taken. Paused output withholds it only
+    /// while nobody has stopped the run.
+    pub(super) fn withholds_closed(&self) -> bool {
+        self.channels().any(|channel| {
+            channel.captured.undelivered() > 0
+                && match channel.delivery {
+                    Delivery::Flowing => true,
+                    Delivery::PausedByHost => !self.is_stopped(),
+                    Delivery::Abandoned => false,
+                }
+        })
+    }
+
+    /// The host, its shutdown or the run limit has stopped the run.
+    fn is_stopped(&self) -> bool {
+        let stop = self.lifecycle.stop_report();
+        stop.is_some_and(|stop| stop.reason != StopReason::Background)
+    }
+
+    /// When output that the host has paused is given up: the drain's limit holds for it too. `None`
+    /// if there is no limit.
+    pub(super) fn paused_output_limit(&self) -> Option<Ns> {
+        let limit = self.command.config.policy().drain.limit.duration()?;
+        Some(self.exited().unwrap_or_default().after(Ns::from(limit)))
+    }
+
+    /// Gives up the output that the host has paused.
+    pub(super) fn abandon_paused(&mut self) {
+        for channel in self.channels_mut() {
+            if channel.delivery == Delivery::PausedByHost {
+                channel.delivery = Delivery::Abandoned;
+            }
+        }
     }
 
     pub(super) fn stream_report(&self, stream: Stream) -> Option<StreamReport> {

@@ -2,9 +2,9 @@
 //! with undelivered bytes.
 
 use super::channel::{Channel, Delivery};
-use super::entry::Entry;
+use super::entry::{ClosedEvent, Entry};
 use super::line_filter::DeferredPanic;
-use super::turn::turn_error;
+use super::turn::{Alarm, turn_error};
 use super::{Event, Generation, LastWords, Reactor};
 use crate::kernel::{Kernel, WaitError};
 use crate::lifecycle::Notification;
@@ -132,7 +132,7 @@ impl<K: Kernel> Reactor<K> {
     pub fn has_events(&self) -> bool {
         self.outbox.queue.iter().any(|item| match *item {
             Item::Lifecycle(token, notification) => self.table.lookup(token).is_some_and(|key| {
-                notification != Notification::Closed || !self.table[key].has_undelivered()
+                notification != Notification::Closed || !self.table[key].withholds_closed()
             }),
             Item::Output(token) => self
                 .table
@@ -182,23 +182,60 @@ impl<K: Kernel> Reactor<K> {
                     }
                     self.requeue_closed(key);
                 }
-                Item::Lifecycle(_, Notification::Closed) if self.table[key].has_undelivered() => {
+                Item::Lifecycle(_, Notification::Closed) if self.table[key].withholds_closed() => {
                     self.outbox.pop();
-                    self.table[key].is_closed_postponed = true;
+                    self.table[key].closed_event = ClosedEvent::Postponed(None);
+                    self.arm_paused_output_limit(key);
                 }
                 Item::Lifecycle(..) => return,
             }
         }
     }
 
-    /// A postponed `Closed` is queued again once all bytes are taken.
-    fn requeue_closed(&mut self, key: usize) {
+    /// A postponed `Closed` is queued again once nothing withholds it.
+    pub(super) fn requeue_closed(&mut self, key: usize) {
         let entry = &mut self.table[key];
-        if entry.is_closed_postponed && !entry.has_undelivered() {
-            entry.is_closed_postponed = false;
-            let closed = Item::Lifecycle(entry.generation.token(), Notification::Closed);
-            self.outbox.queue.push_back(closed);
+        let ClosedEvent::Postponed(timer) = entry.closed_event else {
+            return;
+        };
+        if entry.withholds_closed() {
+            return;
         }
+        entry.closed_event = ClosedEvent::InOrder;
+        if let Some(timer) = timer {
+            self.clock.timers.cancel(timer);
+        }
+        let closed = Item::Lifecycle(entry.generation.token(), Notification::Closed);
+        self.outbox.queue.push_back(closed);
+    }
+
+    /// Bounds how long paused output withholds a postponed `Closed`.
+    fn arm_paused_output_limit(&mut self, key: usize) {
+        let entry = &mut self.table[key];
+        let is_paused = |channel: &Channel| channel.delivery == Delivery::PausedByHost;
+        if entry.closed_event != ClosedEvent::Postponed(None) || !entry.channels().any(is_paused) {
+            return;
+        }
+        if let Some(at) = entry.paused_output_limit() {
+            let alarm = (entry.generation.token(), Alarm::PausedOutput);
+            entry.closed_event = ClosedEvent::Postponed(Some(self.clock.timers.arm(at, alarm)));
+        }
+    }
+
+    /// The drain's limit has passed with output paused.
+    pub(super) fn paused_output_due(&mut self, token: Token) {
+        if let Some(key) = self.table.lookup(token) {
+            if let ClosedEvent::Postponed(timer) = &mut self.table[key].closed_event {
+                *timer = None;
+            }
+            self.give_up_paused_output(key);
+        }
+    }
+
+    /// Paused output withholds `Closed` no longer.
+    pub(super) fn give_up_paused_output(&mut self, key: usize) {
+        self.table[key].abandon_paused();
+        self.requeue_closed(key);
     }
 
     /// The verdict is taken: late bytes that have waited for it are offered.
@@ -269,9 +306,13 @@ impl<K: Kernel> Reactor<K> {
     /// bytes are undelivered; then it is not read any more, the child blocks in its next write, and
     /// the idle clock of the drain stands.
     ///
-    /// Until [`Reactor::resume_output`], [`Event::Closed`] of the generation is withheld as long as
-    /// there are undelivered bytes; the other life-cycle events come as usual. Returns `false` if
-    /// the stream is not captured, or the generation is gone.
+    /// [`Event::Closed`] of the generation is withheld while there are undelivered bytes, the other
+    /// life-cycle events come as usual. It is withheld until [`Reactor::resume_output`] and the
+    /// bytes are taken, but no longer than the drain's limit after the exit
+    /// ([`DrainPolicy::limit`](crate::DrainPolicy::limit), 5 s by default), and not at all once the
+    /// run is stopped or killed or the stream is closed. What was not delivered by then can be
+    /// taken ([`Reactor::take`]). Returns `false` if the stream is not captured, or the generation
+    /// is gone.
     pub fn pause_output(&mut self, generation: Generation, stream: Stream) -> bool {
         self.set_delivery(generation, stream, Delivery::PausedByHost)
     }
@@ -297,6 +338,8 @@ impl<K: Kernel> Reactor<K> {
             let token = generation.token().with(TokenKind::Output(stream));
             self.outbox.queue.push_front(Item::Output(token));
         }
+        self.arm_paused_output_limit(key);
+        self.update_deadline_fd();
         true
     }
 }

@@ -5,7 +5,9 @@ use crate::capture::Captured;
 use crate::command::Command;
 use crate::kernel::{Kernel, Until};
 use crate::report::Report;
-use crate::types::{CollectMode, Ns, RunError, StopPolicy, Stream, TurnError};
+use crate::types::{
+    CollectMode, Errno, Ns, RunError, SpawnError, SpawnStep, StopPolicy, Stream, TurnError,
+};
 
 /// A command that was run to its end, by [`run`](crate::run) or [`Reactor::run`].
 #[derive(Debug)]
@@ -49,8 +51,16 @@ impl<K: Kernel> Reactor<K> {
     /// # Errors
     ///
     /// The command could not be started ([`RunError::Spawn`]), or the loop failed
-    /// ([`RunError::Turn`]).
+    /// ([`RunError::Turn`]). A command that needs the host while it runs is refused with EINVAL:
+    /// [`Stdin::Feed`](crate::Stdin::Feed), [`Stdin::Raw`](crate::Stdin::Raw) and
+    /// [`Output::Raw`](crate::Output::Raw).
     pub fn run(&mut self, command: &Command) -> Result<Finished, RunError> {
+        if let Some(why) = command.why_host_is_needed() {
+            let invalid = Errno::from_raw(libc::EINVAL);
+            return Err(SpawnError::new(SpawnStep::Command, invalid)
+                .because(why)
+                .into());
+        }
         let generation = self.spawn(&command.undelivered())?;
         while let Some(key) = self.lookup_key(generation) {
             if self.table[key].lifecycle.is_closed() {

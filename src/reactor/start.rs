@@ -2,7 +2,7 @@
 
 use super::channel::StreamSlot;
 use super::control::RawStdio;
-use super::entry::{Entry, ReadOut, SpawnFacts};
+use super::entry::{ClosedEvent, Entry, ReadOut, SpawnFacts};
 use super::stdin::FedStdin;
 use super::{Generation, Reactor};
 use crate::command::shared::SharedCommand;
@@ -174,7 +174,7 @@ impl<K: Kernel> Reactor<K> {
             watched: 0,
             error: None,
             exit_state: None,
-            is_closed_postponed: false,
+            closed_event: ClosedEvent::InOrder,
         };
         if entry.command.line_function.is_some() {
             // The line filter has to learn when the last words are over.

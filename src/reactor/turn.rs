@@ -20,11 +20,20 @@ pub struct Turn {
     pub events: bool,
 }
 
+/// What comes due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Alarm {
+    /// A timer of the machines.
+    Machine(Timer),
+    /// Output that the host has paused withholds `Closed` no longer.
+    PausedOutput,
+}
+
 /// The time, and what is timed.
 pub(super) struct Clock {
     /// When the kernel was last asked. All that one wait or one read brings has the same time.
     pub(super) now: Ns,
-    pub(super) timers: Wheel<(Token, Timer)>,
+    pub(super) timers: Wheel<(Token, Alarm)>,
     /// The deadline that the descriptor has, where it carries one.
     descriptor_deadline: Option<Ns>,
 }
@@ -99,8 +108,11 @@ impl<K: Kernel> Reactor<K> {
         self.scan_slice();
         // With notices left behind, bytes may be there that a timer must not overtake.
         if !self.notices.more {
-            while let Some((token, timer)) = self.clock.timers.expire(self.clock.now) {
-                self.timer_due(token, timer);
+            while let Some((token, alarm)) = self.clock.timers.expire(self.clock.now) {
+                match alarm {
+                    Alarm::Machine(timer) => self.timer_due(token, timer),
+                    Alarm::PausedOutput => self.paused_output_due(token),
+                }
             }
         }
         self.update_deadline_fd();

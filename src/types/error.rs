@@ -246,9 +246,11 @@ impl fmt::Debug for SpawnError {
 
 impl std::error::Error for SpawnError {}
 
+/// Keeps [`io::Error::raw_os_error`], which an error that carries another one does not have. The
+/// step and the path are lost: show the [`SpawnError`] itself where they matter.
 impl From<SpawnError> for io::Error {
     fn from(e: SpawnError) -> io::Error {
-        io::Error::new(io::Error::from_raw_os_error(e.raw_os_error()).kind(), e)
+        io::Error::from_raw_os_error(e.raw_os_error())
     }
 }
 
@@ -284,10 +286,13 @@ macro_rules! plain_error {
 
         impl std::error::Error for $name {}
 
+        /// Keeps [`io::Error::raw_os_error`] where there is an errno.
         impl From<$name> for io::Error {
             fn from(e: $name) -> io::Error {
-                let kind = e.errno.map_or(io::ErrorKind::Other, |n| io::Error::from_raw_os_error(n.raw()).kind());
-                io::Error::new(kind, e)
+                match e.errno {
+                    Some(errno) => io::Error::from_raw_os_error(errno.raw()),
+                    None => io::Error::other(e),
+                }
             }
         }
     };

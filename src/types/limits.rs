@@ -71,6 +71,8 @@ pub const SURVIVOR_LIST_TIME: Duration = Duration::from_millis(100);
 pub const STUCK_AFTER: Duration = Duration::from_secs(5);
 /// How long a survivor may live before it counts as background work.
 pub const BACKGROUND_GRACE: Duration = Duration::from_secs(2);
+/// The grace of a policy that only reports: what is left then is listed, and left alone.
+pub const REPORT_GRACE: Duration = Duration::from_millis(100);
 /// How long background work is waited for.
 pub const BACKGROUND_WAIT: Duration = Duration::from_secs(30 * 60);
 /// From SIGTERM to SIGKILL for background work that outlives the wait.

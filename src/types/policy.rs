@@ -136,37 +136,89 @@ pub enum Wait {
     ReportOnly,
 }
 
-/// What becomes of work that outlives its leader. `None` is the default; zero is zero.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+/// What becomes of processes that outlive their leader. A field that is `None` is filled by
+/// [`BackgroundPolicy::resolve`]; zero is zero.
+///
+/// There are four ready policies, and each sets every field:
+///
+/// | policy | grace | then |
+/// | --- | --- | --- |
+/// | [`report_only`](BackgroundPolicy::report_only), the default of the library | 100 ms | list what is left, and leave it alone |
+/// | [`settle`](BackgroundPolicy::settle), the default of the command `lastwords run` | 2 s | wait 30 min at most, then SIGTERM, and SIGKILL 5 s later |
+/// | [`terminate`](BackgroundPolicy::terminate) | 2 s | SIGTERM, and SIGKILL 5 s later |
+/// | [`disabled`](BackgroundPolicy::disabled) | | nobody looks |
+///
+/// ```
+/// use lastwords::{BackgroundPolicy, Command, SettledAs};
+/// use std::time::Duration;
+///
+/// let mut command = Command::shell("sleep 60 >/dev/null 2>&1 & exit 0");
+/// command.background(BackgroundPolicy::terminate().grace(Duration::ZERO));
+/// let background = lastwords::run(&command)?.report.background;
+/// assert_eq!(background.map(|settled| settled.state), Some(SettledAs::Terminated));
+/// # Ok::<(), lastwords::RunError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct BackgroundPolicy {
-    /// Nobody looks.
+    /// Nobody looks whether anything is left.
     pub disabled: bool,
-    /// How long a survivor may live after the exit before it counts as background work. Default 2
-    /// s.
+    /// How long a survivor may live after the leader's exit before it counts as background work,
+    /// and not as ordinary teardown.
     pub grace: Option<Duration>,
-    /// How long it is waited for from then on. Default 30 min.
+    /// How long background work is waited for, from the end of the grace.
     pub wait: Option<Wait>,
-    /// From SIGTERM to SIGKILL for what outlives the wait. Default 5 s.
+    /// From SIGTERM to SIGKILL, for what outlives the wait.
     pub terminate_grace: Option<Duration>,
-    /// Leave it running after the wait instead.
+    /// Leave what outlives the wait running, instead of ending it.
     pub keep_orphans: bool,
 }
 
+/// [`BackgroundPolicy::report_only`].
+impl Default for BackgroundPolicy {
+    fn default() -> Self {
+        BackgroundPolicy::report_only()
+    }
+}
+
 impl BackgroundPolicy {
-    /// List what is left after the grace, and leave it.
-    pub fn report_only() -> Self {
+    const SETTLE: BackgroundPolicy = BackgroundPolicy {
+        disabled: false,
+        grace: Some(limits::BACKGROUND_GRACE),
+        wait: Some(Wait::For(limits::BACKGROUND_WAIT)),
+        terminate_grace: Some(limits::TERMINATE_GRACE),
+        keep_orphans: false,
+    };
+
+    /// Lists what is left 100 ms after the exit, and leaves it alone. A run never waits longer
+    /// than that for work that its leader has left, and ends none of it.
+    pub const fn report_only() -> Self {
         BackgroundPolicy {
+            grace: Some(limits::REPORT_GRACE),
             wait: Some(Wait::ReportOnly),
-            ..Self::default()
+            ..Self::SETTLE
         }
     }
 
-    /// Nobody looks.
-    pub fn disabled() -> Self {
+    /// Waits for what is left 2 s after the exit, for at most 30 min, and ends what is still there
+    /// then: SIGTERM, and SIGKILL 5 s later.
+    pub const fn settle() -> Self {
+        Self::SETTLE
+    }
+
+    /// Ends what is left 2 s after the exit: SIGTERM, and SIGKILL 5 s later.
+    pub const fn terminate() -> Self {
+        BackgroundPolicy {
+            wait: Some(Wait::For(Duration::ZERO)),
+            ..Self::SETTLE
+        }
+    }
+
+    /// Nobody looks whether anything is left. The report says `Disabled`.
+    pub const fn disabled() -> Self {
         BackgroundPolicy {
             disabled: true,
-            ..Self::default()
+            ..Self::SETTLE
         }
     }
 
@@ -198,14 +250,15 @@ impl BackgroundPolicy {
         self
     }
 
-    /// The same with every field set.
+    /// The same with every field set: one that is `None` is taken from
+    /// [`BackgroundPolicy::settle`].
     #[must_use]
     pub fn resolve(self) -> BackgroundPolicy {
         BackgroundPolicy {
             disabled: self.disabled,
-            grace: Some(self.grace.unwrap_or(limits::BACKGROUND_GRACE)),
-            wait: Some(self.wait.unwrap_or(Wait::For(limits::BACKGROUND_WAIT))),
-            terminate_grace: Some(self.terminate_grace.unwrap_or(limits::TERMINATE_GRACE)),
+            grace: self.grace.or(Self::SETTLE.grace),
+            wait: self.wait.or(Self::SETTLE.wait),
+            terminate_grace: self.terminate_grace.or(Self::SETTLE.terminate_grace),
             keep_orphans: self.keep_orphans,
         }
     }
@@ -250,4 +303,46 @@ pub struct Policy {
     pub background: BackgroundPolicy,
     /// The run limit, from the spawn.
     pub run_limit: Option<Duration>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_ready_policy_sets_every_field_and_the_default_only_reports() {
+        let second = Duration::from_secs(1);
+        let all = [
+            (
+                BackgroundPolicy::report_only(),
+                second / 10,
+                Wait::ReportOnly,
+            ),
+            (
+                BackgroundPolicy::settle(),
+                second * 2,
+                Wait::For(second * 1800),
+            ),
+            (
+                BackgroundPolicy::terminate(),
+                second * 2,
+                Wait::For(Duration::ZERO),
+            ),
+        ];
+        for (policy, grace, wait) in all {
+            assert_eq!(policy.resolve(), policy);
+            assert_eq!((policy.grace, policy.wait), (Some(grace), Some(wait)));
+            assert_eq!(policy.terminate_grace, Some(second * 5));
+            assert!(!policy.disabled && !policy.keep_orphans);
+        }
+        assert!(BackgroundPolicy::disabled().disabled);
+        assert_eq!(BackgroundPolicy::default(), BackgroundPolicy::report_only());
+        let unset = BackgroundPolicy {
+            grace: None,
+            wait: None,
+            terminate_grace: None,
+            ..BackgroundPolicy::default()
+        };
+        assert_eq!(unset.resolve(), BackgroundPolicy::settle());
+    }
 }

@@ -4,7 +4,7 @@ use super::mark::Mark;
 use super::proc::stat;
 use super::{LONG, Way};
 use lastwords::__internals::testing::oracle::{History, Naming};
-use lastwords::{Builder, Capture, Command, Generation, Output, Reactor, Stream};
+use lastwords::{BackgroundPolicy, Builder, Capture, Command, Generation, Output, Reactor, Stream};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -32,10 +32,12 @@ impl Host {
         }
     }
 
-    /// `sh -c SCRIPT` with the mark on it; both streams captured, nothing delivered.
+    /// `sh -c SCRIPT` with the mark on it; both streams captured, nothing delivered, background work
+    /// waited for.
     pub(crate) fn shell(&self, script: &str) -> Command {
         let mut command = Command::shell(script);
         self.mark.put_on(&mut command);
+        command.background(BackgroundPolicy::settle());
         command
     }
 

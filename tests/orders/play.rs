@@ -143,7 +143,7 @@ impl Cast {
 }
 
 fn policies(command: &mut Command) {
-    let background = BackgroundPolicy::default()
+    let background = BackgroundPolicy::settle()
         .grace(BACKGROUND_GRACE)
         .wait(Wait::For(WAIT))
         .terminate_grace(GRACE);

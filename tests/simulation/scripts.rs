@@ -102,7 +102,7 @@ fn background(rng: &mut Rng) -> BackgroundPolicy {
         1 => BackgroundPolicy::report_only().grace(millis(rng)),
         _ => {
             let wait = Wait::For(millis(rng));
-            BackgroundPolicy::default()
+            BackgroundPolicy::settle()
                 .grace(millis(rng))
                 .wait(wait)
                 .terminate_grace(millis(rng))

@@ -3,7 +3,7 @@
 use super::{Crowd, Start, turn_for};
 use crate::common::Fail;
 use crate::common::child::Gate;
-use lastwords::{BackendChoice, Command, Event, Reactor, Stdin};
+use lastwords::{BackendChoice, Event, Reactor, Stdin};
 use std::time::Duration;
 
 /// One reactor, with the defaults of the library.
@@ -40,7 +40,7 @@ impl Ours {
 
 impl Crowd for Ours {
     fn start(&mut self, what: Start, gate: Option<&Gate>) -> Result<(), Fail> {
-        let mut command = Command::from(&what.role.command()?);
+        let mut command = what.role.own_command()?;
         command.stdin(match gate {
             Some(gate) => Stdin::Fd(gate.stdin()?),
             None => Stdin::Inherit,

@@ -75,7 +75,7 @@ fn round(reactor: &mut Reactor, work: &Work) -> Result<Done, Fail> {
 }
 
 fn command(role: Role, gate: Option<OwnedFd>) -> Result<Command, Fail> {
-    let mut command = Command::from(&role.command()?);
+    let mut command = role.own_command()?;
     command.stdin(gate.map_or(Stdin::Null, Stdin::Fd));
     if matches!(role, Role::Leaver(_)) {
         command

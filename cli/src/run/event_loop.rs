@@ -179,10 +179,25 @@ impl Run<'_> {
                 FollowUp::Close(stream) => {
                     self.reactor.close_output(self.generation, stream);
                 }
-                FollowUp::Closed(closed) => report = Some(closed),
+                FollowUp::Closed(closed) => {
+                    self.forward_undelivered();
+                    report = Some(closed);
+                }
             }
         }
         report
+    }
+
+    /// Output that was read and not delivered when the run ended, because its reader is slow, is
+    /// still written.
+    fn forward_undelivered(&mut self) {
+        for stream in Stream::ALL {
+            if let Some(kept) = self.reactor.take(self.generation, stream) {
+                for bytes in kept.undelivered_slices() {
+                    self.relay.forward(stream, bytes);
+                }
+            }
+        }
     }
 }
 

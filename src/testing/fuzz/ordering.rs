@@ -223,7 +223,7 @@ impl Run<'_> {
             return;
         }
         let [idle, limit] = self.bounds;
-        let background = BackgroundPolicy::default()
+        let background = BackgroundPolicy::settle()
             .grace(Duration::from_millis(100))
             .wait(Wait::For(Duration::from_millis(700)));
         let script = SCRIPTS[usize::from(self.from.below(SCRIPTS.len() as u16))];

@@ -188,7 +188,7 @@ fn bounds(from: &mut Bytes<'_>, command: &mut Command) {
                 .stuck_after(Duration::from_millis(5)),
         )
         .background(
-            BackgroundPolicy::default()
+            BackgroundPolicy::settle()
                 .grace(time())
                 .wait(Wait::For(time())),
         )
