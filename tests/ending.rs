@@ -5,6 +5,7 @@ mod common;
 
 use common::gate::{Bell, Gate};
 use common::host::Host;
+use common::log::Panicking;
 use common::proc::{children, stat};
 use common::{LONG, Way, every_way, ms, wait_until};
 use lastwords::{
@@ -13,6 +14,7 @@ use lastwords::{
 };
 use rustix::process::{Pid, WaitOptions, waitpid};
 use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 every_way! {
@@ -24,6 +26,8 @@ every_way! {
     a_detached_generation_goes_on_and_is_the_hosts,
     what_cannot_be_detached_says_why,
     a_dropped_loop_kills_and_reaps_what_it_owns,
+    a_subscriber_that_panics_in_start_leaves_no_child_without_an_owner,
+    a_subscriber_that_panics_at_the_warning_stops_no_run,
     a_drop_bound_of_zero_kills_and_does_not_wait,
     a_loop_dropped_in_the_middle_of_a_spawn_leaves_nothing,
 }
@@ -263,6 +267,42 @@ fn a_dropped_loop_kills_and_reaps_what_it_owns(way: Way) {
         wait_until("nobody", || mark.alive().is_empty());
         assert!(children().is_empty(), "all are reaped: {:?}", children());
     });
+}
+
+/// CASES 54. The child has an owner before anything is logged: the drop ends it.
+fn a_subscriber_that_panics_in_start_leaves_no_child_without_an_owner(way: Way) {
+    way.alone(|| {
+        let mark = common::mark::Mark::new();
+        let mut command = Command::shell("sleep 60");
+        mark.put_on(&mut command);
+        let mut reactor = way.reactor();
+        let started = tracing::subscriber::with_default(Panicking, || {
+            catch_unwind(AssertUnwindSafe(|| reactor.start(&command).is_ok()))
+        });
+        assert!(started.is_err(), "it has panicked");
+        assert_eq!(reactor.stats().live, 1);
+        drop(reactor);
+        assert!(children().is_empty(), "all are reaped: {:?}", children());
+    });
+}
+
+/// CASES 54. The warning of a held pipe panics; the run goes on to its end.
+fn a_subscriber_that_panics_at_the_warning_stops_no_run(way: Way) {
+    let mut host = Host::new(way);
+    let mut command = host.shell("sleep 60 & exit 3");
+    command.drain(DrainPolicy::default().idle(ms(50)));
+    let child = host.reactor.spawn(&command).expect("a process");
+    let mut panics = 0;
+    tracing::subscriber::with_default(Panicking, || {
+        while panics == 0 {
+            let turned = catch_unwind(AssertUnwindSafe(|| host.reactor.turn(Some(LONG)).is_ok()));
+            panics += usize::from(turned.is_err());
+        }
+    });
+    host.reactor.kill(child);
+    let story = host.until_closed(child);
+    assert_eq!(story.report().exit.and_then(|exit| exit.code), Some(3));
+    host.finish();
 }
 
 fn a_drop_bound_of_zero_kills_and_does_not_wait(way: Way) {

@@ -43,11 +43,24 @@ pub(super) struct LineFilter {
     function: Arc<LineFunction>,
 }
 
-/// A panic of a line function that is to go on. In a lock only because the loop may move to another
+/// A panic of the host's own code (a line function, a `tracing` subscriber) that is to go on. In a lock only because the loop may move to another
 /// thread, and what a panic carries may not be shared.
 pub(super) struct DeferredPanic(Mutex<Box<dyn Any + Send>>);
 
 impl DeferredPanic {
+    /// Calls code of the host. Its panic is kept until the loop can be left: work that is under way
+    /// must not be lost. The first panic is the one that goes on. `None` if it has panicked.
+    pub(super) fn guard<T>(
+        panic: &mut Option<DeferredPanic>,
+        call: impl FnOnce() -> T,
+    ) -> Option<T> {
+        catch_unwind(AssertUnwindSafe(call))
+            .map_err(|payload| {
+                panic.get_or_insert_with(|| DeferredPanic(Mutex::new(payload)));
+            })
+            .ok()
+    }
+
     /// Goes on with it.
     pub(super) fn resume(self) -> ! {
         resume_unwind(self.0.into_inner().unwrap_or_else(PoisonError::into_inner))
@@ -98,15 +111,11 @@ impl LineFilter {
     }
 }
 
-/// Calls the function. Its panic is kept until the loop can be left: other reads of the same batch
-/// have brought bytes that must not be lost. The first panic is the one that goes on.
+/// Calls the function. A line at which it panics is dropped.
 fn call_guarded(
     function: &Arc<LineFunction>,
     line: &str,
     panic: &mut Option<DeferredPanic>,
 ) -> Line {
-    catch_unwind(AssertUnwindSafe(|| function(line))).unwrap_or_else(|payload| {
-        panic.get_or_insert_with(|| DeferredPanic(Mutex::new(payload)));
-        Line::Drop
-    })
+    DeferredPanic::guard(panic, || function(line)).unwrap_or(Line::Drop)
 }

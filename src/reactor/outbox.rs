@@ -23,7 +23,7 @@ pub(super) struct Outbox {
     pub(super) closing: Option<Token>,
     /// Life-cycle events queued since the loop was built.
     pub(super) lifecycle_events: u64,
-    /// A panic of the host's line function, which goes on when the round is over.
+    /// A panic of the host's own code, which goes on when the round is over.
     pub(super) panic: Option<DeferredPanic>,
 }
 

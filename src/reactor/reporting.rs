@@ -2,6 +2,7 @@
 
 use super::Reactor;
 use super::entry::Entry;
+use super::line_filter::DeferredPanic;
 use super::outbox::Item;
 use crate::command::Containment;
 use crate::kernel::Kernel;
@@ -104,7 +105,8 @@ impl<K: Kernel> Reactor<K> {
         let drain = entry.drain_report();
         entry.exit_state_mut(&mut self.memory.boxes).drain = drain;
         if warn {
-            warn_of_held_pipe(entry);
+            let entry = &self.table[key];
+            DeferredPanic::guard(&mut self.outbox.panic, || warn_of_held_pipe(entry));
         }
     }
 

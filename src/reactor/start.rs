@@ -75,6 +75,12 @@ impl<K: Kernel> Reactor<K> {
             self.queue_stdin_write(key);
         }
         self.update_deadline_fd();
+        // Last, when the child has its owner: a subscriber may panic.
+        tracing::debug!(
+            generation = generation.number(),
+            pid = self.table[key].birth.pid,
+            "started a child"
+        );
         Ok(generation)
     }
 

@@ -70,7 +70,6 @@ impl Inner {
             pidfd,
             pending,
             started_at,
-            method,
         } = launched;
         if let (Some(ContainmentState::Cookie(cookie)), Some(proc)) =
             (containment.as_deref_mut(), self.scanner.proc())
@@ -95,7 +94,6 @@ impl Inner {
             containment,
         };
         self.adopt(row, generation)?;
-        tracing::debug!(pid, ?method, "made a child");
         let [stdin, stdout, stderr] = stdio.raw;
         Ok(Spawned {
             pid,

@@ -137,8 +137,6 @@ pub(crate) struct Launched {
     pub pending: PendingSpawn,
     /// The wall clock just before.
     pub started_at: SystemTime,
-    /// How it was made.
-    pub method: CloneMethod,
 }
 
 /// Makes children. Owns the stacks that wait for the next ones.
@@ -276,7 +274,6 @@ impl Spawner {
             pidfd,
             pending,
             started_at,
-            method,
         })
     }
 
