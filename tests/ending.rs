@@ -269,7 +269,7 @@ fn a_dropped_loop_kills_and_reaps_what_it_owns(way: Way) {
     });
 }
 
-/// CASES 68. The child has an owner before anything is logged: the drop ends it.
+/// CASES 82. The child has an owner before anything is logged: the drop ends it.
 fn a_subscriber_that_panics_in_start_leaves_no_child_without_an_owner(way: Way) {
     way.alone(|| {
         let mark = common::mark::Mark::new();
@@ -286,7 +286,7 @@ fn a_subscriber_that_panics_in_start_leaves_no_child_without_an_owner(way: Way) 
     });
 }
 
-/// CASES 68. The warning of a held pipe panics; the run goes on to its end.
+/// CASES 82. The warning of a held pipe panics; the run goes on to its end.
 fn a_subscriber_that_panics_at_the_warning_stops_no_run(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.shell("sleep 60 & exit 3");

@@ -362,7 +362,7 @@ fn a_stream_is_held_back_and_let_go_by_the_host(way: Way) {
     host.finish();
 }
 
-/// CASES 64. What was not taken can still be taken, and the report counts it.
+/// CASES 78. What was not taken can still be taken, and the report counts it.
 fn paused_output_withholds_closed_no_longer_than_a_stop(way: Way) {
     type Ending = fn(&mut Reactor, Generation);
     let endings: [(&str, Ending); 5] = [
@@ -422,7 +422,7 @@ fn has_not_settled(reactor: &mut Reactor) -> bool {
     !matches!(reactor.next_event(), Some(Event::Settled { .. }))
 }
 
-/// CASES 64. The drain's limit holds for a paused stream too.
+/// CASES 78. The drain's limit holds for a paused stream too.
 #[test]
 fn paused_output_withholds_closed_until_the_drains_limit() {
     let mut reactor = Reactor::simulated(SimOptions::default());
@@ -779,7 +779,7 @@ fn run_gives_back_what_was_kept_and_leaves_other_events_alone(way: Way) {
     host.finish();
 }
 
-/// CASES 65. Nobody could feed the child, or take its pipe, while the call waits for its end.
+/// CASES 79. Nobody could feed the child, or take its pipe, while the call waits for its end.
 fn what_needs_the_host_while_it_runs_is_refused_by_run(way: Way) {
     let mut host = Host::new(way);
     let plain = host.shell("cat; sleep 60");

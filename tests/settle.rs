@@ -246,7 +246,7 @@ fn a_stream_that_is_held_is_read_while_the_holder_is_waited_for(way: Way) {
     host.finish();
 }
 
-/// CASES 67. Not a minute for a server that the command has started, and nobody is killed.
+/// CASES 81. Not a minute for a server that the command has started, and nobody is killed.
 fn by_default_work_is_listed_and_left_alone(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.shell("sleep 60 >/dev/null 2>&1 & exit 0");

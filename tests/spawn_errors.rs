@@ -83,11 +83,11 @@ fn assert_is(error: &SpawnError, steps: &[SpawnStep], errno: i32, path: &Path) {
         "{text}"
     );
     let io = std::io::Error::from(error.clone());
-    // CASES 66: what a host compares is kept.
+    // CASES 80: what a host compares is kept.
     assert_eq!(io.raw_os_error(), Some(errno));
 }
 
-/// CASES 37 and 66. With and without a slash, absolute and relative.
+/// CASES 37 and 80. With and without a slash, absolute and relative.
 fn a_missing_program_is_not_found(way: Way) {
     let mut host = Host::new(way);
     for program in [
