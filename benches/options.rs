@@ -231,7 +231,7 @@ fn bytes(
 
 /// So many, one after the other.
 fn latency(reactor: &mut Reactor, way: Way, count: usize) -> Result<Round, Fail> {
-    let mut command = Command::from(&Role::Quiet.command()?);
+    let mut command = Role::Quiet.own_command()?;
     command.stdout(way.capture()).stderr(way.capture());
     let mut samples = Vec::with_capacity(count);
     for _ in 0..count {

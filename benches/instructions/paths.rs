@@ -119,7 +119,7 @@ fn read(children: usize, mib: u64) -> Result<u64, Fail> {
         .pool_bytes(64 << 20)
         .reads_per_turn(children)
         .build()?;
-    let mut command = Command::from(&Role::Bulk(mib).command()?);
+    let mut command = Role::Bulk(mib).own_command()?;
     command.stdin(Stdin::Null);
     for _ in 0..children {
         reactor.start(&command)?;

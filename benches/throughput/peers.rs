@@ -8,7 +8,7 @@ use crate::common::options::Choice;
 use crate::common::peers::has_uring;
 use crate::common::tail::Tail;
 use futures_lite::future;
-use lastwords::{BackendChoice, Command, Event, Reactor, Stdin};
+use lastwords::{BackendChoice, Event, Reactor, Stdin};
 use std::process::Stdio;
 
 /// What is to be read.
@@ -100,7 +100,7 @@ impl Hosts {
 
 fn lastwords_round(reactor: &mut Reactor, work: &Work) -> Result<u64, Fail> {
     let before = reactor.stats().bytes;
-    let mut command = Command::from(&work.role.command()?);
+    let mut command = work.role.own_command()?;
     command.stdin(Stdin::Null);
     for _ in 0..work.children {
         reactor.start(&command)?;

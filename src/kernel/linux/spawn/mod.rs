@@ -137,6 +137,9 @@ pub(crate) struct Launched {
     pub pending: PendingSpawn,
     /// The wall clock just before.
     pub started_at: SystemTime,
+    /// How it was made.
+    #[cfg(test)]
+    pub method: CloneMethod,
 }
 
 /// Makes children. Owns the stacks that wait for the next ones.
@@ -274,6 +277,8 @@ impl Spawner {
             pidfd,
             pending,
             started_at,
+            #[cfg(test)]
+            method,
         })
     }
 
