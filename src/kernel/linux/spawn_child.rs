@@ -70,6 +70,7 @@ impl Inner {
             pidfd,
             pending,
             started_at,
+            ..
         } = launched;
         if let (Some(ContainmentState::Cookie(cookie)), Some(proc)) =
             (containment.as_deref_mut(), self.scanner.proc())
