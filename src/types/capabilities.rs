@@ -1,8 +1,8 @@
-//! What the kernel can do, and what a host asks it to use.
+//! What the kernel can do in this process, and what a host asks it to use.
 
 use std::fmt;
 
-/// Which poll set is used.
+/// The poll set in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -13,7 +13,7 @@ use std::fmt;
 pub enum Backend {
     /// epoll, through mio.
     Epoll,
-    /// io_uring.
+    /// io_uring (Linux 5.19).
     Uring,
     /// The simulated kernel.
     Sim,
@@ -29,7 +29,7 @@ impl fmt::Display for Backend {
     }
 }
 
-/// How the end of a leader is learnt.
+/// How the exit of a leader is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -40,7 +40,7 @@ impl fmt::Display for Backend {
 pub enum ExitSource {
     /// A pidfd in the poll set.
     Pidfd,
-    /// SIGCHLD in the poll set, and the loop's own children asked by pid.
+    /// SIGCHLD, through a pipe in the poll set. Then the loop's own children are asked by pid.
     Sigchld,
 }
 
@@ -53,35 +53,35 @@ impl fmt::Display for ExitSource {
     }
 }
 
-/// What is asked of the backend when a loop is built.
+/// Which poll set a host asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BackendChoice {
-    /// What is best here.
+    /// epoll.
     #[default]
     Auto,
-    /// epoll.
+    /// epoll, explicitly.
     Epoll,
-    /// io_uring where the kernel has what it needs, else epoll with the reason told
-    /// ([`Capabilities::backend_why`](crate::Capabilities)).
+    /// io_uring where the kernel has what it needs, else epoll.
+    /// [`Capabilities::backend_why`](crate::Capabilities) tells the reason.
     ///
     /// A host that sleeps in epoll_wait(2) on the loop's descriptor may see EINTR when something
-    /// happens. What was watched before a loop is sent to another thread is still noted by the
-    /// thread that it was sent from: as soon as that one makes a system call, sleeps, is
+    /// happens. After a loop was sent to another thread, events of descriptors that were watched
+    /// before are posted by the old thread, as soon as it makes a system call, sleeps, is
     /// interrupted, or ends.
     Uring,
 }
 
-/// What is asked of the exit watch when a loop is built.
+/// How a host wants exits to be noticed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ExitSourceChoice {
     /// Pidfds where the kernel offers them, else SIGCHLD.
     #[default]
     Auto,
-    /// Pidfds, else an error.
+    /// Pidfds; building the loop fails without them.
     Pidfd,
-    /// SIGCHLD, though there are pidfds.
+    /// SIGCHLD, even where there are pidfds.
     Sigchld,
 }
 
@@ -92,49 +92,53 @@ pub enum GroupSignal {
     /// Where the kernel can.
     #[default]
     Auto,
-    /// Never: the ways of older kernels are used (for tests).
+    /// Never. For tests of what older kernels do.
     Off,
 }
 
-/// How the end of a member is learnt.
+/// How the end of a group member is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberWatch {
-    /// By a pidfd each.
+    /// By a pidfd for each member, in the poll set.
     Pidfd,
-    /// By looking again.
+    /// By scanning /proc again, with backoff from 10 ms to 1 s.
     Polling,
 }
 
-/// What this kernel, in this process, can do: found once, by trying, when the loop is built.
+/// What this kernel can do in this process. Found out once, by trying, when the loop is built. A
+/// call counts as missing if the kernel lacks it (ENOSYS, EINVAL) or a sandbox refuses it (EPERM).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
     /// The poll set in use.
     pub backend: Backend,
-    /// Why this one: `"epoll was asked for"`, `"io_uring refused: Operation not permitted
-    /// (EPERM)"`.
+    /// Why this one, for example `"epoll was asked for"` or `"io_uring refused: Operation not
+    /// permitted (EPERM)"`.
     pub backend_why: String,
-    /// How exits are learnt.
+    /// How exits are noticed.
     pub exit: ExitSource,
-    /// Why so.
+    /// Why that way, for example `"pidfds are available"`.
     pub exit_why: String,
-    /// clone3(2) (Linux 5.3).
+    /// clone3(2) (Linux 5.3): a start does not wait for exec.
     pub clone3: bool,
-    /// CLONE_PIDFD (Linux 5.2).
+    /// CLONE_PIDFD (Linux 5.2): a child's pidfd exists as soon as the child.
     pub pidfd_from_clone: bool,
-    /// pidfd_open(2) (Linux 5.3).
+    /// pidfd_open(2) (Linux 5.3): members can be watched and signalled by pidfd.
     pub pidfd_open: bool,
-    /// pidfd_send_signal(2) (Linux 5.1).
+    /// pidfd_send_signal(2) (Linux 5.1): a signal cannot reach another process that reuses the pid.
     pub pidfd_signal: bool,
-    /// PIDFD_SIGNAL_PROCESS_GROUP (Linux 6.9).
+    /// PIDFD_SIGNAL_PROCESS_GROUP (Linux 6.9): a group is signalled and probed through its leader's
+    /// pidfd, even after the leader was reaped.
     pub group_signal: bool,
-    /// PIDFD_GET_INFO with PIDFD_INFO_EXIT (Linux 6.15).
+    /// PIDFD_GET_INFO with PIDFD_INFO_EXIT (Linux 6.15): the status of a child that somebody else
+    /// has reaped.
     pub exit_info: bool,
-    /// close_range(2) (Linux 5.9).
+    /// close_range(2) (Linux 5.9): a child closes the host's descriptors in one call.
     pub close_range: bool,
-    /// pwritev2(2) with RWF_NOSIGNAL (Linux 6.18).
+    /// pwritev2(2) with RWF_NOSIGNAL (Linux 6.18): a write to a closed stdin raises no SIGPIPE.
+    /// Elsewhere SIGPIPE is blocked around the write.
     pub nosignal_write: bool,
-    /// How the end of a member is learnt.
+    /// How the end of a group member is noticed.
     pub members: MemberWatch,
     /// How many reads are worth doing before the poll set is asked again: 1 where each read is a
     /// system call, more where one system call does several.
@@ -142,7 +146,7 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// A description with nothing but the backend and the exit source: the rest is refused.
+    /// Capabilities of a kernel that has only this backend and exit source.
     pub fn bare(backend: Backend, exit: ExitSource) -> Capabilities {
         Capabilities {
             backend,

@@ -126,25 +126,25 @@ pub enum Outcome {
 pub struct ExitInfo {
     /// How it ended.
     pub exit: Exit,
-    /// What it used; `None` when the status was not ours to collect.
+    /// What the child used; `None` when its status was not the loop's to collect.
     pub usage: Option<ResourceUsage>,
 }
 
-/// What a child used (getrusage(2)), its own waited-for children included.
+/// Resources that a child and the children it has waited for used, as getrusage(2) counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ResourceUsage {
-    /// CPU time in user mode.
+    /// CPU time in user mode, to the microsecond.
     pub user: Duration,
-    /// CPU time in the kernel.
+    /// CPU time in the kernel, to the microsecond.
     pub system: Duration,
-    /// Peak resident memory in KiB; `None` unless it is above the host's own peak at the spawn,
-    /// since the kernel folds the spawner's peak into the child's at exec.
+    /// Peak resident memory in KiB. `None` unless it is above the host's own peak at the spawn: at
+    /// exec the kernel carries the spawner's peak over to the child.
     pub max_rss_kib: Option<u64>,
 }
 
 impl ResourceUsage {
-    /// Puts one together.
+    /// Resource usage with these values.
     pub fn new(user: Duration, system: Duration, max_rss_kib: Option<u64>) -> ResourceUsage {
         ResourceUsage {
             user,

@@ -1,12 +1,11 @@
 //! The kernel contract: what the reactor may ask of a kernel, and what each answer promises.
 //!
 //! > **A notice says that something may be done. Doing it is a call that has ended when it returns.
-//! > Nothing but a spawn
-//! > and a watch outlives its call, and a watch owns no memory.**
+//! > Only a spawn and a watch outlive their call, and a watch owns no memory.**
 //!
-//! Descriptors live in the kernel object, in a table keyed by slot; the reactor knows tokens only.
-//! Notices are hints, the facts come from the calls. A stale token (its sequence is not the one in
-//! the table) does nothing anywhere. `tests/contract.rs` has a test per promise and runs it on
+//! Descriptors live in the kernel object, in a table by slot; the reactor knows tokens only. A
+//! notice is a hint, and the calls give the facts. A stale token, whose sequence differs from that
+//! in the table, has no effect. `tests/contract.rs` has a test for each promise and runs it on
 //! every kernel.
 
 mod notice;
@@ -23,174 +22,175 @@ use arrayvec::ArrayVec;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-/// Keeps the trait closed: its contract is not one that can be kept from outside.
+/// Seals the trait: other crates cannot implement the contract.
 pub(crate) mod sealed {
-    /// Only the kernels of this crate have it.
+    /// Implemented by the kernels of this crate only.
     pub trait Sealed {}
 }
 
-/// One read. It owns its blocks for the call; the reactor moves them in and takes them back.
+/// A read. It owns its blocks during the call: the reactor moves them in and takes them back.
 #[derive(Debug)]
 pub struct ReadOp {
-    /// Which stream.
+    /// The stream to read.
     pub stream: Token,
-    /// The stream's last block and how full it is: filled first.
+    /// The stream's last block and the number of bytes in it. It is filled first.
     pub room: Option<(Block, u32)>,
-    /// An empty block: filled second.
+    /// An empty block, filled second.
     pub spare: Block,
-    /// [`ReadResult::Stale`] before, anything else after.
+    /// The result. [`ReadResult::Stale`] before the call.
     pub result: ReadResult,
 }
 
-/// What a read brought.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadResult {
-    /// `n` bytes: room first, then spare.
+    /// `n` bytes were read, into `room` first and then into `spare`.
     Data {
-        /// How many, at least 1.
+        /// The number of bytes, at least 1.
         n: usize,
-        /// More may be there, and no notice is owed. When false, the next byte, end of file or error
-        /// makes a notice.
+        /// More bytes may be there, and no notice will come for them: read again. When false, the
+        /// next byte, end of file or error makes a notice.
         more_available: bool,
     },
-    /// Nothing there; a notice is owed.
+    /// Nothing was there. The next byte, end of file or error makes a notice.
     Empty,
-    /// Every write end is closed.
+    /// End of file: every write end is closed.
     End,
-    /// Never EAGAIN or EINTR.
+    /// The read failed. Never with EAGAIN or EINTR.
     Failed(Errno),
-    /// The token is stale or closed.
+    /// The token is stale, or the stream is closed.
     Stale,
 }
 
-/// Reads that are done in one call.
+/// Reads that are done in one call, at most [`limits::BATCH`].
 pub type Batch = ArrayVec<ReadOp, { limits::BATCH }>;
 
 /// How long a wait may sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// Not at all.
+    /// It does not sleep.
     Peek,
     /// Until this time at the latest.
     At(Ns),
-    /// For as long as nothing happens.
+    /// Until something happens.
     Forever,
-    /// Until the outcome of this spawn is known (or this time): looks at nothing else and takes no
-    /// notices.
+    /// Until the outcome of this spawn is known, or until the given time. Other events are left to
+    /// the next wait.
     Outcome(Token, Option<Ns>),
 }
 
-/// A child that exists, and leads a group of its own. Whether it executes its program is told by
-/// [`Kernel::outcome`].
+/// A child that exists and leads its own process group. [`Kernel::outcome`] tells whether it has
+/// executed its program.
 #[derive(Debug)]
 pub struct Spawned<Raw> {
-    /// Its process id, and its group's.
+    /// Its pid, which is also the number of its group.
     pub pid: u32,
-    /// The write end of a stdin that the host wants to own.
+    /// The write end of a raw stdin, for the host.
     pub stdin: Option<Raw>,
-    /// The read end of a stdout that the host wants to own.
+    /// The read end of a raw stdout, for the host.
     pub stdout: Option<Raw>,
-    /// The read end of a stderr that the host wants to own.
+    /// The read end of a raw stderr, for the host.
     pub stderr: Option<Raw>,
-    /// Capacities of the captured streams' pipes in bytes, where one was asked for: what was had.
+    /// Capacities of the captured streams' pipes in bytes, where the command asks for one. Smaller
+    /// than asked for if the kernel refuses.
     pub capacities: [Option<u32>; 2],
     /// The wall clock at the clone.
     pub started_at: SystemTime,
 }
 
-/// How a spawn went.
+/// Whether a child has executed its program.
 #[derive(Clone, Debug)]
 pub enum SpawnOutcome {
-    /// exec has succeeded (or the child was killed before it: its exit says the rest).
+    /// exec has succeeded, or the child was killed before it, which its exit status tells.
     Started,
-    /// A step failed. The child has ended or is about to: an `Exit` notice follows, and it is
-    /// collected like any other.
+    /// A step before exec, or exec itself, has failed. The child has ended or is about to: an
+    /// `Exit` notice follows, and it is collected as any other.
     Failed(SpawnError),
     /// Not known yet.
     NotYet,
 }
 
-/// A wait that cannot be done any more: the loop's own end.
+/// Why the loop cannot wait any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitError {
-    /// The poll set failed.
+    /// The poll set has failed.
     Failed(Errno),
     /// This process is a forked copy of the one that made the loop.
     Forked,
 }
 
-/// What a write to a stdin came to.
+/// The result of a write to a stdin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrote {
-    /// So many bytes went in, at least one.
+    /// This many bytes were written, at least one.
     Took(usize),
-    /// Nothing fits; a `Writable` notice is owed.
+    /// The pipe is full. A `Writable` notice follows.
     Full,
-    /// Nobody will read it (EPIPE). No signal was raised.
+    /// No read end is open (EPIPE). No signal was raised.
     NoReader,
-    /// Anything else.
+    /// The write failed with another error.
     Failed(Errno),
 }
 
 /// The answer to [`Kernel::collect`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collected {
-    /// A spurious notice; the watch stays armed.
+    /// It has not ended: the notice was spurious, and the next one will come.
     NotYet,
     /// It has ended.
     Ended(ExitInfo),
-    /// Somebody else reaped it, and the kernel keeps no status.
+    /// It has ended, somebody else has reaped it, and the kernel keeps no status.
     Lost,
 }
 
-/// One look through /proc (or `cgroup.procs`) that serves every generation that waits for one. The
-/// kernel object keeps the place in the middle; a new `id` begins a new look.
+/// A scan of /proc (or `cgroup.procs`) on behalf of every generation that waits for one. The kernel
+/// object keeps the position between slices; a new `id` begins a new scan.
 #[derive(Debug, Default)]
 pub struct Scan {
-    /// Which look this is.
+    /// Identifies the scan.
     pub id: u64,
-    /// Generations whose living members are wanted.
+    /// Generations whose living members are asked for.
     pub members: Vec<Token>,
-    /// Generations whose pipes' holders are wanted (streams that are still open).
+    /// Generations for which the holders of open captured streams are asked for.
     pub holders: Vec<Token>,
-    /// Processes to look at in one slice, at most.
+    /// Processes that one slice examines, at most.
     pub budget: usize,
-    /// What this slice found. Emptied by the caller.
+    /// The results of this slice. The caller empties it.
     pub found: Vec<Found>,
     /// Generations of which members may have been missed, though not of the others: somebody's
     /// environment could not be read just now. Emptied by the caller.
     pub doubtful: Vec<Token>,
 }
 
-/// Something that a scan found.
+/// A result of a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// A living member of this generation's group (a zombie with one thread is not).
     Member(Token, Member),
-    /// A holder of an open captured stream of this generation, the leader excepted. Once per
-    /// process.
+    /// A process other than the leader that holds an open captured stream of this generation. Once
+    /// per process.
     Holder(Token, Holder),
 }
 
 /// The answer to [`Kernel::scan`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanStep {
-    /// Ask again for the next slice.
+    /// There are more slices.
     More,
-    /// One pass over all processes has ended.
+    /// A pass over all processes has ended.
     Done {
-        /// No member can have been refused or missed, but of those generations that are
+        /// No member can have been hidden or missed, except of the generations in
         /// [`Scan::doubtful`].
         members: bool,
-        /// No holder can have been refused or missed.
+        /// No holder can have been hidden or missed.
         holders: bool,
     },
 }
 
-/// What [`Kernel::release`] hands over.
+/// What [`Kernel::release`] hands over to the host.
 #[derive(Debug)]
 pub struct Released<Raw> {
-    /// The leader's process id.
+    /// The leader's pid.
     pub pid: u32,
     /// Its pidfd, where there is one.
     pub pidfd: Option<Raw>,
@@ -214,13 +214,13 @@ impl<Raw> Default for Released<Raw> {
     }
 }
 
-/// What becomes of descendants whose parent has ended (PR_SET_CHILD_SUBREAPER).
+/// What becomes of orphaned descendants (PR_SET_CHILD_SUBREAPER).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Orphans {
-    /// They are process 1's, or some other subreaper's.
+    /// Process 1 or another subreaper inherits them.
     #[default]
     Leave,
-    /// This process inherits them; those that are found to be members are reaped when they end.
+    /// This process inherits them. Those that are found to be members are reaped when they end.
     Inherit,
     /// The same, and all children of the process are the loop's: every orphan is reaped. One without
     /// a cookie is a member of a generation contained by a cookie only if its parent was seen to be
@@ -228,87 +228,95 @@ pub enum Orphans {
     Adopt,
 }
 
-/// Wakes a loop that sleeps.
+/// Wakes a sleeping loop.
 pub trait Wake {
-    /// From any thread, any number of times: at least one [`Notice::Woken`] follows.
+    /// Makes at least one [`Notice::Woken`] follow. May be called from any thread, any number of
+    /// times.
     fn wake(&self);
 }
 
-/// The questions a reactor may ask. Sealed: the kernels are `Linux` and, with the feature `sim`,
-/// `Sim`.
+/// What a reactor may ask. Sealed: the kernels are `Linux` and, with the feature `sim`, `Sim`.
 ///
-/// No policy, no state machine, no time limit of its own, no log line above DEBUG.
+/// A kernel has no policy, no state machine and no time limit of its own, and logs nothing above
+/// DEBUG.
 pub trait Kernel: sealed::Sealed {
-    /// What a host gets for a stream it wants to own: `OwnedFd` on Linux.
+    /// A descriptor that the host gets: `OwnedFd` on Linux.
     type Raw;
-    /// Wakes this kernel's wait.
+    /// The handle that wakes a wait of this kernel.
     type Waker: Wake + Clone + Send + Sync + 'static;
 
-    /// What it can do.
+    /// What this kernel can do in this process. Found out once, when the kernel object is made.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Monotonic time since the kernel object was made.
+    /// The monotonic time since the kernel object was made.
     fn now(&mut self) -> Ns;
 
-    /// The instant at which [`Kernel::now`] was zero.
+    /// The moment at which [`Kernel::now`] was zero.
     fn origin(&self) -> Instant;
 
-    /// A number that tells this kernel object from others of the process: keys of another loop are
-    /// found out by it. Another number in a forked copy of the process.
+    /// A number that differs between kernel objects of a process, so that keys of another loop are
+    /// recognised. 0 in a forked copy of the process, where every other call is refused.
     fn tag(&self) -> u32;
 
-    /// When the kernel object itself wants a wait to end, whatever the reactor waits for: the
-    /// SIGCHLD way's look of its own, a look at spawns that are under way.
+    /// When a wait must end at the latest for the kernel object's own sake: to check pending
+    /// spawns, to ask children for which SIGCHLD may have been lost, or at once (a time in the
+    /// past) if a change of the poll set could not be submitted.
     fn deadline(&self) -> Option<Ns>;
 
-    /// Starts a child. Returns once the process exists, not once it has executed its program.
+    /// Starts a child. Returns when the process exists, before it has executed its program.
     ///
-    /// Either `Ok`: the child leads a group of its own already (parent and child both call
-    /// setpgid), every pipe end has an owner, everything is watched, and exactly one `Outcome`
-    /// becomes known. Or `Err`, and nothing is left: no process, descriptor, watch, stack or
-    /// table entry. `generation` is its token with [`TokenKind::Spawn`](crate::types::TokenKind::Spawn).
+    /// `Ok` promises that the child leads its own group already (parent and child both call
+    /// setpgid), that every pipe end has an owner, that everything is watched, and that exactly one
+    /// outcome will become known. The host's copies of the child's ends are closed once the child
+    /// has them. After `Err` nothing is left: no process, descriptor, watch, stack or table entry.
+    ///
+    /// `generation` is a token of kind [`TokenKind::Spawn`](crate::types::TokenKind::Spawn).
     fn spawn(
         &mut self,
         plan: &Arc<Plan>,
         generation: Token,
     ) -> Result<Spawned<Self::Raw>, SpawnError>;
 
-    /// How the spawn went. The kernel gives `Outcome` before `Exit` and before any byte of the same
-    /// generation.
+    /// Whether the child has executed its program. The outcome is reported before the exit and
+    /// before any byte of the same generation.
     fn outcome(&mut self, generation: Token) -> SpawnOutcome;
 
-    /// Sleeps until something may be done, `until` has come, or a signal interrupts. Fills `out`
-    /// (cleared first), in the order of [`Notice::rank`].
+    /// Sleeps until something may be done, until `until`, or until a signal interrupts it. Clears
+    /// `out` and fills it in the order of [`Notice::rank`].
     ///
-    /// Peek never sleeps. At(t) returns at t or later when nothing happens, at most 1 ms and
-    /// scheduling late. EINTR is `Ok` with nothing. Notices that did not fit are given by the
-    /// next wait (`out.more`).
+    /// Returns at the time of `At` or later when nothing happens, at most 1 ms and the scheduling
+    /// delay late. An interrupted wait is `Ok`. Notices that do not fit are given by the next wait,
+    /// and `out.more` says so.
+    ///
+    /// # Errors
+    ///
+    /// The poll set has failed, or this is a forked copy of the process.
     fn wait(&mut self, until: Until, out: &mut Notices) -> Result<(), WaitError>;
 
-    /// Reads each stream of the batch once, without blocking, at most the room given. EINTR is
-    /// retried.
+    /// Reads each stream of the batch once, without blocking, at most as much as the blocks have
+    /// room for. An interrupted read is repeated.
     ///
-    /// After the leader was collected as ended, every byte it wrote, and the end of file if nobody
-    /// else holds the pipe, is there for the next read.
+    /// After the leader was collected as ended, the next reads return every byte that it wrote, and
+    /// end of file if nobody else holds the pipe.
     fn read(&mut self, batch: &mut Batch);
 
-    /// Writes to a fed stdin without blocking. EPIPE never becomes a signal in the host.
+    /// Writes to a fed stdin without blocking. EPIPE raises no signal in the host.
     fn write(&mut self, stdin: Token, bytes: &[u8]) -> Wrote;
 
-    /// Ends a stream, a member watch or the exit watch: watch first, then descriptor. Idempotent.
-    /// When it returns, a closed read end is closed for the writer too (EPIPE).
+    /// Closes a stream, or ends the watch of a member or of the exit. Idempotent. When it returns,
+    /// a closed read end is closed for the writer too (EPIPE).
     fn close(&mut self, what: Token);
 
-    /// Asks whether the leader has ended. Only this child is asked for, by pidfd or pid.
+    /// Asks whether the leader has ended. Asks about this child only, by pidfd or pid.
     fn collect(&mut self, generation: Token, mode: CollectMode) -> Collected;
 
-    /// Signals the whole group, through ways that are certain to reach nobody else: the leader's
-    /// pidfd with the group flag; the group's number while the leader is not reaped; the pidfds
-    /// of verified members.
+    /// Signals the whole group, in ways that reach nobody else: through the leader's pidfd with the
+    /// group flag (Linux 6.9); by the group's number while the leader is not reaped; through the
+    /// pidfds of verified members.
     fn signal(&mut self, generation: Token, signal: Signal) -> Signalled;
 
-    /// Signals those members outside the group who were found by a scan and have not been reached
-    /// by [`Kernel::signal`]: where the containment sees them (a cookie). Nobody else has any.
+    /// Signals members outside the group that a scan has found and that [`Kernel::signal`] has not
+    /// reached. Only a cookie finds such members.
     fn signal_outside(&mut self, generation: Token, signal: Signal) -> Signalled {
         let _ = (generation, signal);
         Signalled::Empty
@@ -317,28 +325,32 @@ pub trait Kernel: sealed::Sealed {
     /// Signals the leader alone, if it has not been reaped.
     fn signal_leader(&mut self, generation: Token, signal: Signal) -> Signalled;
 
-    /// Is anything left in the group? One call.
+    /// Asks whether anybody is left in the group; one system call.
     fn probe(&mut self, generation: Token) -> Probe;
 
-    /// One slice of a scan, at most `scan.budget` processes. What it found is in `scan.found`.
+    /// Does one slice of a scan, and puts the results into `scan.found`.
     fn scan(&mut self, scan: &mut Scan) -> ScanStep;
 
-    /// From now on a [`Notice::MemberGone`] with `token` comes when this member ends. `token` is
-    /// the generation's with [`TokenKind::Member`](crate::types::TokenKind::Member). EMFILE and a missing
-    /// pidfd_open are answers; ESRCH means that it has ended already.
+    /// Watches a member: a [`Notice::MemberGone`] with `token` comes when it ends. `token` is of
+    /// kind [`TokenKind::Member`](crate::types::TokenKind::Member).
+    ///
+    /// # Errors
+    ///
+    /// ESRCH if the member has ended already; EMFILE and ENFILE for want of descriptors; ENOSYS
+    /// without pidfd_open(2) (Linux 5.3) or /proc.
     fn watch(&mut self, member: &Member, token: Token) -> Result<(), Errno>;
 
-    /// The generation is over for the reactor.
+    /// Releases a generation that is over for the reactor.
     fn release(&mut self, generation: Token, how: Release) -> Released<Self::Raw>;
 
-    /// Closes what was put aside: pipes at their end and the pidfds of the reaped, which nobody but
-    /// the host's own table of descriptors can tell from closed ones. [`Kernel::wait`] does it,
-    /// too.
+    /// Closes descriptors whose close was deferred: pipes at end of file, and pidfds of reaped
+    /// leaders. [`Kernel::wait`] and [`Kernel::spawn`] do this too.
     fn close_deferred(&mut self) {}
 
-    /// For foreign loops that watch the descriptor alone: makes it readable at `at`.
+    /// Makes the loop's descriptor readable at `at`, for hosts that watch only the descriptor.
+    /// `None` cancels it.
     fn alarm(&mut self, at: Option<Ns>);
 
-    /// Wakes a wait from any thread.
+    /// A handle that wakes a wait of this kernel from any thread.
     fn waker(&self) -> Self::Waker;
 }

@@ -1,15 +1,15 @@
-//! Notices: what a wait brings.
+//! Notices, the results of a wait.
 
 use crate::types::{Token, limits};
 
-/// One thing that may have happened. A hint, never a fact.
+/// Something that may have happened. A hint: the calls give the facts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// How the spawn went is known.
+    /// The outcome of the spawn is known.
     Outcome(Token),
     /// The leader may have ended.
     Exit(Token),
-    /// A watched group member has ended.
+    /// A watched member has ended.
     MemberGone(Token),
     /// `cgroup.events` may have changed.
     CgroupChanged(Token),
@@ -22,7 +22,7 @@ pub enum Notice {
 }
 
 impl Notice {
-    /// Its place in the order in which notices are served: outcomes, exits, members, cgroups,
+    /// The place in the order in which notices are served: outcomes, exits, members, cgroups,
     /// stdin, bytes, wake-ups.
     pub const fn rank(self) -> usize {
         match self {
@@ -37,17 +37,17 @@ impl Notice {
     }
 }
 
-/// Filled by [`Kernel::wait`](crate::kernel::Kernel::wait); a fixed capacity of
-/// [`limits::NOTICES`], never grows.
+/// A list of notices, filled by [`Kernel::wait`](crate::kernel::Kernel::wait). Its capacity is
+/// [`limits::NOTICES`] and never grows.
 #[derive(Debug, Default)]
 pub struct Notices {
     list: Vec<Notice>,
-    /// The capacity was used up: ask again before sleeping and before any timer.
+    /// There are more notices: wait again before sleeping and before serving any timer.
     pub more: bool,
 }
 
 impl Notices {
-    /// An empty list with its whole capacity.
+    /// An empty list of full capacity.
     pub fn new() -> Notices {
         Notices {
             list: Vec::with_capacity(limits::NOTICES),
@@ -55,7 +55,7 @@ impl Notices {
         }
     }
 
-    /// Adds one; `false` (and `more` set) when the list is full.
+    /// Adds a notice. False if the list is full; then `more` is set.
     pub fn push(&mut self, notice: Notice) -> bool {
         if self.list.len() >= limits::NOTICES {
             self.more = true;
@@ -65,35 +65,34 @@ impl Notices {
         true
     }
 
-    /// Puts them in the order of [`Notice::rank`], stable within a rank. Allocates nothing.
+    /// Sorts the list by [`Notice::rank`], without allocating. The order within a rank is not kept;
+    /// it has no meaning.
     pub fn sort(&mut self) {
-        // `sort_by_key` may allocate; an unstable sort by (rank, place) cannot tell equal ranks
-        // apart, and need not: notices are hints, and within a rank their order carries no
-        // meaning.
+        // A stable sort may allocate.
         self.list.sort_unstable_by_key(|n| n.rank());
     }
 
-    /// All of them.
+    /// The notices, as a slice.
     pub fn as_slice(&self) -> &[Notice] {
         &self.list
     }
 
-    /// How many.
+    /// The number of notices.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// None.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Room for one more?
+    /// Whether the list is full.
     pub fn is_full(&self) -> bool {
         self.list.len() >= limits::NOTICES
     }
 
-    /// Empties it.
+    /// Removes all notices, and clears `more`.
     pub fn clear(&mut self) {
         self.list.clear();
         self.more = false;

@@ -1,4 +1,4 @@
-//! What this kernel, in this process, can do: found by trying.
+//! Finds out what this kernel, in this process, can do, by trying each call.
 #![expect(
     unsafe_code,
     reason = "tries system calls with arguments that cannot do anything"
@@ -13,8 +13,11 @@ use crate::types::{
 };
 use std::os::fd::AsFd;
 
-/// Tries everything but the poll set, which is tried by making it. An error only if the host
-/// insists on what is not there.
+/// Tries everything except the poll set, which is tried when it is made.
+///
+/// # Errors
+///
+/// The options insist on pidfds and there are none, or descriptors or memory are short.
 pub(crate) fn find(options: &LinuxOptions) -> Result<Capabilities, BuildError> {
     let clone3 = try_clone3();
     let opened = pidfd::open(std::process::id());
@@ -29,17 +32,16 @@ pub(crate) fn find(options: &LinuxOptions) -> Result<Capabilities, BuildError> {
     let mut capabilities = Capabilities::bare(Backend::Epoll, exit.0);
     capabilities.exit_why = exit.1;
     capabilities.clone3 = clone3.is_ok();
-    // clone(2) has CLONE_PIDFD as well, of the same age, and nothing harmless to try it by.
+    // clone(2) knows CLONE_PIDFD as long as clone3(2) does, and there is no harmless way to try it.
     capabilities.pidfd_from_clone = clone3.is_ok() || is_at_least(5, 3);
     capabilities.pidfd_open = opened.is_ok();
-    // Flags are looked at before the descriptor, and the descriptor before anything else: EBADF is
-    // a yes.
+    // The kernel checks the flags first, then the descriptor: EBADF means that the flag is known.
     capabilities.pidfd_signal = try_signal(0) == libc::EBADF;
     capabilities.group_signal = capabilities.pidfd_signal
         && options.group_signal == GroupSignal::Auto
         && try_signal(libc::PIDFD_SIGNAL_PROCESS_GROUP) == libc::EBADF;
-    // That the request is known can be tried; that it tells of the dead cannot, without somebody
-    // who has died.
+    // This tells that the request is known. Whether it reports exit statuses could be tried only
+    // with a child that has ended.
     capabilities.exit_info = is_at_least(6, 15)
         && opened
             .is_ok_and(|own| pidfd::info(own.as_fd(), u64::from(libc::PIDFD_INFO_EXIT)).is_ok());
@@ -104,7 +106,7 @@ fn choose_exit(
     }
 }
 
-/// With arguments of no size there is nothing to be cloned: EINVAL where the call is known.
+/// Arguments of size 0 clone nothing: EINVAL where the call is known.
 fn try_clone3() -> Tried {
     // SAFETY: size 0 is refused before anything is read.
     let result = unsafe { libc::syscall(libc::SYS_clone3, std::ptr::null::<u8>(), 0_usize) };
@@ -114,9 +116,9 @@ fn try_clone3() -> Tried {
     }
 }
 
-/// The errno of a signal 0 to no descriptor.
+/// The errno of sending signal 0 to descriptor -1.
 fn try_signal(flags: u32) -> i32 {
-    // SAFETY: descriptor -1 is nobody, signal 0 is none.
+    // SAFETY: descriptor -1 names no process, and signal 0 does nothing.
     let result = unsafe {
         libc::syscall(
             libc::SYS_pidfd_send_signal,
@@ -129,7 +131,7 @@ fn try_signal(flags: u32) -> i32 {
     last_errno(result)
 }
 
-/// Closes the one descriptor that nobody can have.
+/// Closes a descriptor that cannot exist.
 fn try_close_range() -> bool {
     // SAFETY: no descriptor has this number.
     let result = unsafe {
@@ -153,7 +155,7 @@ fn last_errno(result: libc::c_long) -> i32 {
     }
 }
 
-/// uname(2): the release, as far as it is two numbers.
+/// Whether the release of uname(2) is at least this one.
 fn is_at_least(major: u32, minor: u32) -> bool {
     let name = rustix::system::uname();
     is_release_at_least(name.release().to_bytes(), (major, minor))
@@ -202,7 +204,7 @@ mod tests {
     #[test]
     fn trying_agrees_with_the_kernels_release() {
         let capabilities = find(&LinuxOptions::default()).expect("capabilities");
-        // A filter may refuse what the kernel has; nothing can have what the kernel lacks.
+        // A filter may refuse what the kernel has, but a call cannot succeed that the kernel lacks.
         for (has, (major, minor)) in [
             (capabilities.clone3, (5, 3)),
             (capabilities.pidfd_open, (5, 3)),

@@ -1,11 +1,11 @@
-//! The only place that reads a clock.
+//! The only code that reads a clock.
 
 use crate::types::Ns;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Monotonic time since it was made (CLOCK_MONOTONIC: it stands still while the machine is
-/// suspended).
+/// Monotonic time since the clock was made (CLOCK_MONOTONIC, which stands still while the machine
+/// is suspended).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     origin: Instant,
@@ -13,7 +13,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// A clock that begins now.
+    /// A clock that starts at zero now.
     pub(crate) fn new() -> Clock {
         Clock {
             origin: instant(),
@@ -21,23 +21,23 @@ impl Clock {
         }
     }
 
-    /// Nanoseconds since it was made.
+    /// The time since the clock was made.
     pub(crate) fn now(&self) -> Ns {
         Ns::from(self.origin.elapsed())
     }
 
-    /// The time at which it was made, for those who speak of std's `Instant`.
+    /// The moment at which the clock was made.
     pub(crate) fn origin(&self) -> Instant {
         self.origin
     }
 
-    /// A number that differs from one clock to the next.
+    /// A number that differs between clocks of one process; never 0.
     pub(crate) fn tag(&self) -> u32 {
         self.tag
     }
 }
 
-/// Of nanoseconds, the lowest bits differ most. Never 0: that is the tag of forked copies.
+/// The lowest bits of the nanoseconds differ most. 0 is reserved for forked copies.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -48,18 +48,18 @@ fn tag() -> u32 {
     ((now.tv_nsec as u32) ^ (now.tv_sec as u32).rotate_left(20)).max(1)
 }
 
-/// CLOCK_MONOTONIC, for waits of the kernel object's own.
+/// The present moment, for waits inside the kernel object (CLOCK_MONOTONIC).
 pub(crate) fn instant() -> Instant {
     Instant::now()
 }
 
-/// The wall clock (CLOCK_REALTIME). For reports only; nothing is decided by it.
+/// The wall clock (CLOCK_REALTIME), for reports only. No decision depends on it.
 pub(crate) fn wall() -> SystemTime {
     SystemTime::now()
 }
 
-/// Time since boot, suspended time included: what process start times count from (proc_pid_stat(5),
-/// field 22).
+/// Time since boot, suspended time included (CLOCK_BOOTTIME). Start times of processes count from
+/// there (proc_pid_stat(5), field 22).
 pub(crate) fn since_boot() -> Duration {
     let now = clock_gettime(ClockId::Boottime);
     Duration::new(

@@ -1,9 +1,9 @@
-//! Tells a process from its forked copies: a page that the kernel empties in a forked child
+//! Recognises a forked copy of the process, by a page that the kernel empties in a forked child
 //! (MADV_WIPEONFORK, Linux 4.14).
 //!
-//! A forked copy of a host has the loop's descriptors, and so its poll set: what it did to them,
-//! the host would feel. It must not wait, signal or spawn in the host's name, and dropping it
-//! closes its own copies of the descriptors and nothing more.
+//! A forked copy has the loop's descriptors, and so its poll set; whatever it did to them would
+//! affect the host. So it must not wait, signal or spawn, and dropping the loop there only closes
+//! descriptors.
 #![expect(unsafe_code, reason = "maps one page, and reads it")]
 
 use crate::types::Errno;
@@ -14,22 +14,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const PAGE: usize = 4096;
 const MARK: u32 = 0x4C57_4F52;
 
-/// Knows whether this is still the process that made it.
+/// Tells whether this is still the process that made it.
 #[derive(Debug)]
 pub(crate) struct ForkGuard {
     page: Option<NonNull<AtomicU32>>,
-    /// Without such a page (refused by an old kernel) the process id is compared: a system call
-    /// instead of a memory load.
+    /// Compared with the present pid where the page cannot be had: a system call instead of a
+    /// memory load.
     pid: rustix::process::Pid,
 }
 
-// SAFETY: the page belongs to this value alone, and is only ever read and written atomically.
+// SAFETY: the page belongs to this value alone, and is accessed atomically only.
 unsafe impl Send for ForkGuard {}
 // SAFETY: as above; `&ForkGuard` only loads.
 unsafe impl Sync for ForkGuard {}
 
 impl ForkGuard {
-    /// Marks this process. ENOMEM is the only error to expect.
+    /// Marks this process. The only expected error is ENOMEM.
     pub(crate) fn new() -> Result<ForkGuard, Errno> {
         let pid = rustix::process::getpid();
         // SAFETY: a new private mapping at an address of the kernel's choice touches nothing that
@@ -42,7 +42,7 @@ impl ForkGuard {
                 MapFlags::PRIVATE,
             )
         }?;
-        // SAFETY: the page was mapped just now, and nobody else knows it.
+        // SAFETY: the page has just been mapped, and nothing else refers to it.
         let wiped = unsafe { madvise(page, PAGE, Advice::LinuxWipeOnFork) };
         let guard = ForkGuard {
             page: NonNull::new(page.cast()),
@@ -55,7 +55,7 @@ impl ForkGuard {
         Ok(guard)
     }
 
-    /// True in a forked copy of the process that made it.
+    /// True in a forked copy of the process that called [`ForkGuard::new`].
     pub(crate) fn is_copy(&self) -> bool {
         match self.cell() {
             Some(cell) => cell.load(Ordering::Relaxed) != MARK,
@@ -64,8 +64,8 @@ impl ForkGuard {
     }
 
     fn cell(&self) -> Option<&AtomicU32> {
-        // SAFETY: the page stays mapped until drop, is aligned, zeroed by the kernel, and only used
-        // as this one atomic.
+        // SAFETY: the page stays mapped until drop, is aligned, zeroed by the kernel, and used as
+        // this one atomic only.
         self.page.map(|page| unsafe { page.as_ref() })
     }
 }
@@ -89,11 +89,11 @@ mod tests {
         assert!(pid >= 0);
         if pid == 0 {
             let code = in_child();
-            // SAFETY: ends the child without running anything of the host's.
+            // SAFETY: ends the child without running destructors of the host.
             unsafe { libc::_exit(code) };
         }
         let mut status = 0;
-        // SAFETY: waits for the child made above; `status` outlives the call.
+        // SAFETY: waits for that child; `status` outlives the call.
         assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
         libc::WEXITSTATUS(status)
     }

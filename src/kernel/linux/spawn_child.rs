@@ -288,8 +288,8 @@ impl Inner {
         }
     }
 
-    /// Asks by pid whether the leader in this place of the table has ended, if that is how its end
-    /// is learnt. False if it is not.
+    /// Asks by pid whether the leader in this place of the table has ended. False if its exit is
+    /// noticed in another way.
     pub(super) fn check_exit_by_pid(&mut self, place: usize) -> bool {
         let Some(row) = self
             .table

@@ -1,9 +1,9 @@
 //! What the child does between clone and exec.
 //!
-//! It runs in the host's memory, beside the host's threads: no allocation, no lock, no panic,
-//! nothing of the C library or of thread-local storage, only [`super::syscall::call`] on data that
-//! was prepared before the clone. All signals are blocked from its first instruction to the last
-//! step but one. Each step that fails leaves its name and errno in [`Shared`] and ends the child.
+//! It runs in the host's memory, beside the host's threads. So it does not allocate, lock or panic,
+//! and it uses nothing of the C library or of thread-local storage: only [`super::syscall::call`]
+//! on data that was prepared before the clone. All signals are blocked until just before exec. A
+//! step that fails leaves its name and errno in [`Shared`] and ends the child.
 
 #![expect(unsafe_code, reason = "raw system calls between clone and exec")]
 
@@ -20,36 +20,36 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The steps of a child, as it leaves them in [`Shared::stage`].
+/// The steps that can fail, as [`Shared::stage`] names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Stage {
     /// setpgid(2).
     Group = 1,
-    /// ioctl(TIOCSPGRP).
+    /// ioctl(TIOCSPGRP): becoming the foreground of the terminal.
     Terminal,
-    /// Closing what is not passed on.
+    /// Closing the descriptors that are not passed on.
     Close,
-    /// Putting descriptors in place; `item` is the number in the child.
+    /// Putting descriptors at their numbers; `item` is the number in the child.
     Place,
     /// chdir(2).
     Chdir,
-    /// prlimit64(2); `item` is the place in the list.
+    /// prlimit64(2); `item` is the place in the list of limits.
     ResourceLimit,
     /// setgroups(2), setresgid(2), setresuid(2).
     User,
     /// prctl(PR_SET_PDEATHSIG).
     Death,
-    /// No candidate exists.
+    /// None of the paths to try exists.
     Find,
-    /// execve(2); `item` is the candidate.
+    /// execve(2); `item` is the place in the list of paths.
     Exec,
     /// Writing to cgroup.procs.
     Cgroup,
 }
 
 impl Stage {
-    /// All of them.
+    /// Every stage, in the order of the numbers.
     pub(super) const ALL: [Stage; 11] = [
         Stage::Group,
         Stage::Terminal,
@@ -65,56 +65,56 @@ impl Stage {
     ];
 }
 
-/// What becomes of the host's descriptors from 3 on.
+/// What the child does with the host's descriptors from 3 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OtherFds {
-    /// They stay as they are.
+    /// Leaves them as they are.
     Keep,
-    /// They are closed as soon as the streams are in place, and not only by exec, which may take a
-    /// while: until then a copy of another child's pipe end keeps that pipe from ending.
+    /// Closes them as soon as the streams are in place. Exec would close them too, but may take a
+    /// while, and until then a copy of another child's pipe end keeps that pipe open.
     Close,
-    /// They are made close-on-exec.
+    /// Makes them close-on-exec.
     SetCloexec,
-    /// The same, without close_range(2).
+    /// Makes them close-on-exec one by one, without close_range(2).
     SetCloexecEach,
 }
 
-/// Everything the child needs. Owned by the host until the child has left the memory.
+/// What the child needs. The host owns it until the child has left the memory.
 #[derive(Debug)]
 pub(super) struct ChildArgs {
-    /// The plan, ready.
+    /// The prepared plan.
     pub prepared: Arc<Prepared>,
-    /// Where descriptors go.
+    /// Where each descriptor goes.
     pub remap: FdRemap,
-    /// The kernel has reset handled signals, ignored ones remain.
+    /// The kernel has reset signals that had a handler; ignored ones remain.
     pub cleared: bool,
-    /// The host's `/proc/self/status`, or -1.
+    /// The host's /proc/self/status, or -1.
     pub proc_status: RawFd,
-    /// The table is shared: the child makes its own of what is below this number.
+    /// The child shares the host's table, and makes a table of its own of the numbers below this
+    /// one.
     pub unshare: Option<RawFd>,
-    /// The host's process id, if its death is to be noticed.
+    /// The host's pid, if the child must notice that the host has ended; else 0.
     pub host: u32,
-    /// The host's other descriptors.
+    /// What to do with the host's other descriptors.
     pub other_fds: OtherFds,
-    /// Write end of the pipe that tells how it went, where memory is not shared; -1 for none.
+    /// Write end of the pipe for the outcome, where the memory is not shared; else -1.
     pub status: RawFd,
-    /// Its variables, where they are not the plan's alone: what they point to is kept by
-    /// `prepared`.
+    /// The environment, where it is not the plan's alone. `prepared` keeps the strings of the plan.
     pub env: Option<CStringArray>,
-    /// The host's `cgroup.procs` of the cgroup that the child enters; -1 for none, or where it was
-    /// born into it.
+    /// The `cgroup.procs` file of the cgroup to enter, or -1. Also -1 if the child was made in the
+    /// cgroup.
     pub cgroup: RawFd,
-    /// While it is true, the child does not begin.
+    /// The child begins when it becomes false.
     #[cfg(test)]
     pub gate: Option<Arc<std::sync::atomic::AtomicBool>>,
-    /// The words at the end of the stack.
+    /// The words that are shared with the host, at the end of the stack.
     pub shared: NonNull<Shared>,
 }
 
-// SAFETY: `shared` leads into the mapping that is kept beside the child_args, and to atomics only.
+// SAFETY: `shared` points into the mapping that is kept together with this value, to atomics only.
 unsafe impl Send for ChildArgs {}
 
-/// A step that failed.
+/// The first step that failed.
 struct StepFailure {
     stage: Stage,
     errno: Errno,
@@ -127,14 +127,14 @@ fn at(stage: Stage, item: u32) -> impl FnOnce(Errno) -> StepFailure {
     move |errno| StepFailure { stage, errno, item }
 }
 
-/// The child. Returns the exit status of a child that could not execute its program.
+/// Runs in the child. Returns its exit status, if it could not execute its program.
 pub(super) extern "C" fn run(child_args: *const ChildArgs) -> c_int {
-    // SAFETY: the host keeps the child_args until this child has left the memory, and does not change it.
+    // SAFETY: the host keeps the value unchanged until this child has left the memory.
     let child_args = unsafe { &*child_args };
-    // SAFETY: as the child_args; the words are atomics, and `head` is the child's to write.
+    // SAFETY: as above. The words are atomics, and only the child writes `head`.
     let shared = unsafe { child_args.shared.as_ref() };
     let mut status = child_args.status;
-    // Only a failure comes back.
+    // `steps` returns only after a failure.
     if let Err(failure) = steps(child_args, shared, &mut status) {
         shared.item.store(failure.item, Ordering::Relaxed);
         shared.errno.store(failure.errno.raw(), Ordering::Relaxed);
@@ -143,7 +143,7 @@ pub(super) extern "C" fn run(child_args: *const ChildArgs) -> c_int {
     if status >= 0 {
         let _ = write(status, shared);
     }
-    // As a shell's: any number would do, nobody takes it for the program's.
+    // As shells do. The host does not take it for the program's status.
     127
 }
 
@@ -189,7 +189,7 @@ fn steps(child_args: &ChildArgs, shared: &Shared, status: &mut RawFd) -> StepRes
                 0,
             ],
         );
-        // A filter may know close_range without this flag: a copy of the whole table will do.
+        // A filter may refuse this flag alone. Then the whole table is copied.
         small
             .or_else(|_| sys(libc::SYS_unshare, [libc::CLONE_FILES as usize, 0, 0, 0, 0]))
             .map_err(at(Stage::Close, 0))?;
@@ -229,8 +229,8 @@ fn steps(child_args: &ChildArgs, shared: &Shared, status: &mut RawFd) -> StepRes
     }
     user(plan)?;
     if let Some(signal) = plan.death {
-        // After the change of user, which would take it back. If the host is gone already, nobody
-        // waits for this child.
+        // After the change of user, which would clear it. If the host has ended before this call,
+        // nobody waits for this child.
         sys(
             libc::SYS_prctl,
             [
@@ -266,7 +266,7 @@ fn steps(child_args: &ChildArgs, shared: &Shared, status: &mut RawFd) -> StepRes
 /// of its streams that is the terminal where /dev is missing.
 fn take_foreground() -> Result<(), Errno> {
     let group = sys(libc::SYS_getpid, [0; 5])? as c_int;
-    // SIGTTOU is blocked, so a background group may do this.
+    // SIGTTOU is blocked, so a group in the background may do this.
     let set = |terminal: RawFd| {
         let group = std::ptr::from_ref(&group) as usize;
         let request = libc::TIOCSPGRP as usize;
@@ -284,23 +284,24 @@ fn take_foreground() -> Result<(), Errno> {
     .map(|_| ())
 }
 
-/// The one place where the child's calls are made.
+/// Makes a system call; the only place where the child does.
 fn sys(number: c_long, args: [usize; 5]) -> SyscallResult {
-    // SAFETY: every pointer handed in by the functions of this file leads to a live value of the
-    // type that the call reads or writes; what the calls change is the child's own (the table
-    // in `syscall.rs`).
+    // SAFETY: every pointer that the functions of this file pass leads to a live value of the type
+    // that the call reads or writes. What the calls change belongs to the child (the table in
+    // `syscall.rs`).
     unsafe { call(number, args) }
 }
 
-/// The kernel's `struct sigaction` (both machines): handler, flags, restorer, mask.
+/// The kernel's `struct sigaction` (the same on both machines): handler, flags, restorer, mask.
 #[repr(C)]
 struct Action([usize; 3], u64);
 
-/// Every signal that can have another action than its default.
+/// Every signal whose action can be changed.
 const ALL: u64 = !(bit(libc::SIGKILL) | bit(libc::SIGSTOP));
 
-/// What the host ignores, and so this child. Read here and not before the clone: the host does not
-/// wait for it. If it cannot be told, all might be.
+/// The signals that the host ignores, and that this child has inherited as ignored. Read here and
+/// not before the clone, so that the host does not wait for it. All of them, if the file cannot be
+/// read.
 fn ignored(proc_status: RawFd) -> u64 {
     let mut text = [0_u8; host_status::STATUS_PREFIX];
     let read = sys(
@@ -375,7 +376,7 @@ fn dispositions(reset: u64, ignore: u64) {
     }
 }
 
-/// A close-on-exec copy of `fd` at a number where nothing else will be put.
+/// Makes a close-on-exec copy of `fd` at a number that is no target.
 fn dup_away(fd: RawFd, remap: &FdRemap) -> Result<RawFd, Errno> {
     let mut least: RawFd = 3;
     loop {
@@ -392,7 +393,7 @@ fn dup_away(fd: RawFd, remap: &FdRemap) -> Result<RawFd, Errno> {
         if !remap.is_target(copy) {
             return Ok(copy);
         }
-        // This copy stays until something is put there.
+        // This copy stays open until its number is used as a target.
         least = copy.wrapping_add(1);
     }
 }
@@ -402,12 +403,12 @@ fn close_all() -> Result<(), Errno> {
     sys(libc::SYS_close_range, [3, u32::MAX as usize, 0, 0, 0]).map(|_| ())
 }
 
-/// Makes every descriptor from 3 on close-on-exec. Those to be passed are put in place, and so
-/// unmarked, afterwards.
+/// Makes every descriptor from 3 on close-on-exec. Those that are passed are put in place
+/// afterwards, which clears the flag.
 fn mark_all(how: OtherFds) -> Result<(), Errno> {
     if how == OtherFds::SetCloexec {
         let flags = libc::CLOSE_RANGE_CLOEXEC as usize;
-        // ENOSYS: before Linux 5.9, or a filter. EINVAL: before Linux 5.11.
+        // ENOSYS before Linux 5.9 or with a filter, EINVAL before Linux 5.11.
         if sys(libc::SYS_close_range, [3, u32::MAX as usize, flags, 0, 0]).is_ok() {
             return Ok(());
         }
@@ -415,7 +416,7 @@ fn mark_all(how: OtherFds) -> Result<(), Errno> {
     mark_listed().or_else(|_| mark_counted())
 }
 
-/// By the list of the open ones in /proc.
+/// Uses the list of open descriptors in /proc.
 fn mark_listed() -> Result<(), Errno> {
     let flags = (libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC) as usize;
     let dir = open(c"/proc/self/fd", flags)?;
@@ -446,8 +447,8 @@ fn mark_listed() -> Result<(), Errno> {
     }
 }
 
-/// By counting up to the limit of open files, where there is no /proc. What was opened under a
-/// higher limit is missed.
+/// Tries every number below the limit of open files, where there is no /proc. Misses descriptors
+/// that were opened under a higher limit.
 fn mark_counted() -> Result<(), Errno> {
     let mut limit = [0_u64; 2];
     sys(
@@ -461,7 +462,7 @@ fn mark_counted() -> Result<(), Errno> {
         ],
     )?;
     let [soft, _] = limit;
-    // /proc/sys/fs/nr_open, as it is where nobody has changed it.
+    // The default of /proc/sys/fs/nr_open.
     for fd in 3..soft.min(1 << 20) as RawFd {
         if let Err(errno) = mark(fd)
             && errno.raw() != libc::EBADF
@@ -492,17 +493,17 @@ struct Entries([MaybeUninit<u8>; Entries::LEN]);
 
 impl Entries {
     const LEN: usize = 1024;
-    /// d_ino and d_off come before d_reclen; d_type after it; then the name.
+    /// Offset of d_reclen, behind d_ino and d_off.
     const RECLEN: usize = 16;
     const NAME: usize = 19;
 
-    /// The number that the entry at `offset` is named with, and the entry's size.
+    /// The number that names the entry at `offset`, and the size of the entry.
     fn at(&self, offset: usize) -> (Option<RawFd>, usize) {
         let entry = self.0.as_ptr().wrapping_add(offset).cast::<u8>();
-        // SAFETY: the kernel has filled whole entries up to the length that bounds `offset`; they
-        // are 8-byte aligned.
+        // SAFETY: the kernel has filled whole, 8-byte aligned entries up to the length that bounds
+        // `offset`.
         let size = unsafe { entry.wrapping_add(Self::RECLEN).cast::<u16>().read() };
-        // SAFETY: as above; the name ends with a NUL inside the entry.
+        // SAFETY: as above. The name ends with a NUL inside the entry.
         let name = unsafe { CStr::from_ptr(entry.wrapping_add(Self::NAME).cast::<c_char>()) };
         let mut number: RawFd = 0;
         for byte in name.to_bytes() {
@@ -518,7 +519,7 @@ impl Entries {
     }
 }
 
-/// Puts descriptors where they belong, open across exec.
+/// Puts descriptors at their numbers, open across exec.
 fn place(remap: &FdRemap) -> StepResult {
     for m in remap.list.iter().filter(|m| m.lift) {
         let lifted = dup_away(m.from, remap).map_err(at(Stage::Place, m.to as u32))?;
@@ -532,7 +533,7 @@ fn place(remap: &FdRemap) -> StepResult {
 
 fn put(m: &FdMove) -> SyscallResult {
     if m.from == m.to {
-        // dup3(a, a) is EINVAL. It is where it belongs, but would be closed at exec.
+        // dup3(a, a) is EINVAL. The number is right, but exec would close it.
         return sys(
             libc::SYS_fcntl,
             [m.to as usize, libc::F_SETFD as usize, 0, 0, 0],
@@ -585,7 +586,7 @@ fn drop_groups(plan: &Prepared) -> Result<(), Errno> {
     Err(refused)
 }
 
-/// Tries the candidates as execvp(3) does: what is not there is passed over, what may not be
+/// Tries the paths as execvp(3) does: a missing file is passed over, and a file that may not be
 /// executed is remembered.
 fn execute(plan: &Prepared, env: &CStringArray, shared: &Shared) -> StepFailure {
     let mut denied = None;
@@ -601,7 +602,7 @@ fn execute(plan: &Prepared, env: &CStringArray, shared: &Shared) -> StepFailure 
             ],
         ) {
             Err(errno) => errno,
-            // It does not return when it succeeds.
+            // execve(2) does not return when it succeeds.
             Ok(_) => Errno::from_raw(libc::EIO),
         };
         if !plan.searched {
@@ -642,7 +643,7 @@ fn execute(plan: &Prepared, env: &CStringArray, shared: &Shared) -> StepFailure 
             item,
         };
     }
-    // A file that is there, and yet ENOENT: its interpreter is not.
+    // The file exists, so ENOENT means that its interpreter is missing.
     for (item, path) in (0..).zip(&plan.candidates) {
         if record_file(path, shared) {
             return StepFailure {
@@ -659,9 +660,9 @@ fn execute(plan: &Prepared, env: &CStringArray, shared: &Shared) -> StepFailure 
     }
 }
 
-/// Leaves behind what kind of file it is and how it begins: here and not in the host, whose loop
-/// must not wait for a file system, and with the child's own working directory and rights. True for
-/// an existing file.
+/// Records the type and the first bytes of the file. The child does this and not the host, whose
+/// loop must not wait for a file system, and with the child's working directory and rights. True if
+/// the file exists.
 fn record_file(path: &CStr, shared: &Shared) -> bool {
     let mut seen = MaybeUninit::<libc::statx>::uninit();
     let fields = (libc::STATX_TYPE | libc::STATX_MODE) as usize;
@@ -680,7 +681,7 @@ fn record_file(path: &CStr, shared: &Shared) -> bool {
     {
         return false;
     }
-    // SAFETY: statx(2) has succeeded and filled it.
+    // SAFETY: statx(2) has succeeded and has filled the structure.
     let mode = u32::from(unsafe { seen.assume_init_ref() }.stx_mode);
     shared.mode.store(mode, Ordering::Relaxed);
     if mode & libc::S_IFMT == libc::S_IFREG
@@ -707,8 +708,8 @@ fn open(path: &CStr, flags: usize) -> Result<RawFd, Errno> {
     )? as RawFd)
 }
 
-/// All shared words at once: below PIPE_BUF, so they arrive whole. Nobody may be reading any more,
-/// and SIGPIPE is told by exit.
+/// Writes all shared words at once. They are fewer than PIPE_BUF bytes, so they arrive whole. If
+/// nobody reads any more, the exit status tells of the SIGPIPE.
 fn write(fd: RawFd, shared: &Shared) -> SyscallResult {
     const _: () = assert!(size_of::<Shared>() <= libc::PIPE_BUF);
     sys(

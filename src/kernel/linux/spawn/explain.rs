@@ -1,4 +1,4 @@
-//! From the words that a failed child left behind to an error that says what was wrong.
+//! Turns what a failed child has left behind into an error.
 
 use super::child::Stage;
 use super::prepare::{Prepared, path};
@@ -7,16 +7,15 @@ use crate::types::{Errno, SpawnError, SpawnStep, TooLarge};
 use std::ffi::CString;
 use std::sync::atomic::Ordering;
 
-/// The most that one argument or variable may have, its NUL included (execve(2): MAX_ARG_STRLEN, 32
-/// pages of 4 KiB; where pages are larger, so is it).
+/// The longest argument or variable, its NUL included: 32 pages (MAX_ARG_STRLEN, execve(2)).
 fn longest() -> u64 {
     32 * rustix::param::page_size() as u64
 }
 
-/// How many of the largest are told.
+/// How many of the largest arguments and variables an error names.
 const LARGEST_SHOWN: usize = 5;
 
-/// The error for what is in `shared`; `None` if no step failed.
+/// The error of a failed child; `None` if no step failed.
 pub(super) fn error(shared: &Shared, plan: &Prepared) -> Option<SpawnError> {
     let stage = shared.stage.load(Ordering::Acquire);
     if stage == 0 {
@@ -24,7 +23,7 @@ pub(super) fn error(shared: &Shared, plan: &Prepared) -> Option<SpawnError> {
     }
     let errno = Errno::from_raw(shared.errno.load(Ordering::Relaxed));
     let item = shared.item.load(Ordering::Relaxed);
-    // Unknown numbers cannot come; if one did, it would still be a failed spawn.
+    // A number without a stage is impossible. If there were one, the spawn would still have failed.
     let stage = Stage::ALL
         .into_iter()
         .find(|s| *s as u32 == stage)
@@ -115,13 +114,13 @@ fn exec(errno: Errno, item: u32, shared: &Shared, plan: &Prepared) -> SpawnError
     }
 }
 
-/// The interpreter that a file names: in its `#!` line, or in an ELF program header (PT_INTERP), if
-/// that is among these first bytes.
+/// The interpreter that a file names in its `#!` line or in an ELF program header (PT_INTERP), if
+/// that is among the first bytes.
 fn interpreter(head: &[u8]) -> Option<String> {
     let name = match head.strip_prefix(b"#!") {
         Some(line) => {
             let line = line.split(|&b| b == b'\n').next()?.trim_ascii_start();
-            // A carriage return is part of the name, and often the reason: it shows as \r.
+            // A carriage return is part of the name, and often the reason. It is shown as \r.
             line.split(|&b| b == b' ' || b == b'\t' || b == 0).next()?
         }
         None => elf_interpreter(head)?,
@@ -129,7 +128,7 @@ fn interpreter(head: &[u8]) -> Option<String> {
     (!name.is_empty()).then(|| String::from_utf8_lossy(name).into_owned())
 }
 
-/// elf(5), 64-bit, of this machine's byte order.
+/// The PT_INTERP entry of a 64-bit ELF file (elf(5)) of this machine's byte order.
 fn elf_interpreter(head: &[u8]) -> Option<&[u8]> {
     const CLASS_64: u8 = 2;
     const PT_INTERP: u64 = 3;
@@ -153,7 +152,8 @@ fn elf_interpreter(head: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// E2BIG: how large everything is, as execve(2) counts it, and the names of what is largest.
+/// Adds to an E2BIG error how large everything is, as execve(2) counts it, and the names of the
+/// largest arguments and variables.
 fn with_sizes(error: SpawnError, plan: &Prepared) -> SpawnError {
     let all = || plan.args.list().iter().chain(plan.env.list());
     let pointers = (all().count() as u64 + 2) * size_of::<usize>() as u64;
@@ -187,10 +187,10 @@ fn size(text: &CString) -> u64 {
     text.as_bytes().len() as u64
 }
 
-/// The name of a `NAME=value`.
+/// The name in `NAME=value`.
 fn name(text: &CString) -> String {
     let bytes = text.as_bytes();
-    // From the second byte on: a leading `=` belongs to the name.
+    // From the second byte on, since a leading `=` belongs to the name.
     let end = bytes
         .iter()
         .skip(1)
@@ -223,7 +223,7 @@ mod tests {
         let head = me
             .get(..super::super::stack::HEAD)
             .expect("longer than that");
-        // Every cut of it, so that no offset is trusted.
+        // Every shorter prefix too: no offset in the file is trusted.
         for len in 0..head.len() {
             let _ = interpreter(&head[..len]);
         }

@@ -1,40 +1,41 @@
-//! Which descriptor goes where in the child: decided before the clone, without touching any.
+//! Plans which descriptor goes to which number in the child, before the clone and without changing
+//! any.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::AtomicI32;
 
-/// What becomes a child's descriptor 0, 1 or 2.
+/// What becomes descriptor 0, 1 or 2 of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChildEnd {
-    /// The host's own, untouched.
+    /// The host's descriptor of the same number.
     Inherit,
-    /// This descriptor of the host (close-on-exec). The same may be given for two.
+    /// This descriptor of the host, which is close-on-exec. Several streams may use the same.
     Fd(RawFd),
 }
 
-/// One descriptor to be put in its place.
+/// A descriptor to be put at a number.
 #[derive(Debug)]
 pub(super) struct FdMove {
     /// Its number in the host.
     pub from: RawFd,
     /// Its number in the child.
     pub to: RawFd,
-    /// Another descriptor will be put where this one is: it is moved out of the method first.
+    /// Another descriptor is put at its number, so it is moved away first.
     pub lift: bool,
-    /// Where to: filled by the child.
+    /// The number that it was moved to. Set by the child.
     pub lifted: AtomicI32,
 }
 
-/// All of them, streams first.
+/// All descriptors of a child, streams first.
 #[derive(Debug)]
 pub(super) struct FdRemap {
-    /// One for each number in the child.
+    /// One entry for each number in the child.
     pub list: Vec<FdMove>,
 }
 
 impl FdRemap {
-    /// Plans it. `pass` has pairs of a host's number and a child's, each child's number once, none
-    /// of them below 3.
+    /// Plans the moves. `pass` has pairs of the host's number and the child's. The child's numbers
+    /// are distinct and at least 3.
     pub(super) fn new(ends: [ChildEnd; 3], pass: &[(RawFd, RawFd)]) -> FdRemap {
         let ends = (0..).zip(ends).filter_map(|(to, end)| match end {
             ChildEnd::Inherit => None,
@@ -58,7 +59,7 @@ impl FdRemap {
         FdRemap { list }
     }
 
-    /// Something is put at this number. The child calls it: it cannot panic.
+    /// Whether a descriptor is put at this number. Called by the child, so it cannot panic.
     pub(super) fn is_target(&self, number: RawFd) -> bool {
         self.list.iter().any(|m| m.to == number)
     }
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Carries the remap out on a table of names, as the child does.
+    /// Does the moves on a table of names, as the child does them.
     fn carried_out(
         remap: &FdRemap,
         host: &[(RawFd, &'static str)],
@@ -95,8 +96,8 @@ mod tests {
         let host: Vec<(RawFd, &'static str)> =
             vec![(0, "a"), (1, "b"), (2, "c"), (3, "d"), (4, "e"), (5, "f")];
         let name = |fd: RawFd| host.iter().find(|(n, _)| *n == fd).expect("in the table").1;
-        // Every choice of three ends out of six numbers, with two descriptors passed at numbers
-        // that are sources too.
+        // Every choice of three ends out of six numbers, while passed descriptors use numbers that
+        // are sources too.
         for code in 0..216 {
             let ends = [code % 6, code / 6 % 6, code / 36];
             for pass in [

@@ -1,5 +1,4 @@
-//! What a spawn must know of the host, asked again and again: a host may be attached to by a
-//! debugger, or open many descriptors, at any time.
+//! What a spawn must know of the host, and the blocking of signals around a clone.
 
 #![expect(unsafe_code, reason = "sets this thread's mask, all 64 signals of it")]
 
@@ -10,25 +9,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What of the host matters to the making of a child.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct HostStatus {
-    /// A debugger or tracer is attached.
-    pub traced: bool,
-    /// The size of its descriptor table.
-    pub table: usize,
-}
-
-/// How long an answer holds: asking takes 6 µs, a debugger is attached by hand, and a table grows
-/// slowly.
+/// How long an answer is reused. Asking takes 6 µs, and a debugger is attached by hand.
 const CACHE_TIME: Duration = Duration::from_millis(10);
 
-/// Where it is asked: `/proc/self/status`, kept open, since one pread gives all. The child reads in
-/// it too.
+/// /proc/self/status, kept open, so that one pread(2) answers. The child reads it too.
 #[derive(Debug)]
 pub(super) struct ProcStatus {
     status: Option<Arc<OwnedFd>>,
-    seen: Option<(Instant, HostStatus)>,
+    seen: Option<(Instant, bool)>,
 }
 
 impl ProcStatus {
@@ -41,7 +29,7 @@ impl ProcStatus {
         }
     }
 
-    /// As where there is no /proc.
+    /// As on a system without /proc.
     #[cfg(test)]
     pub(super) fn unavailable() -> ProcStatus {
         ProcStatus {
@@ -50,53 +38,48 @@ impl ProcStatus {
         }
     }
 
-    /// The open file, if there is a /proc.
+    /// The open file; `None` without a /proc.
     pub(super) fn fd(&self) -> Option<&Arc<OwnedFd>> {
         self.status.as_ref()
     }
 
-    /// As it is now, or was a moment ago. Without a /proc: not traced, and a small table.
-    pub(super) fn read(&mut self) -> HostStatus {
+    /// Whether a debugger or another tracer is attached to this process. False without a /proc.
+    pub(super) fn is_traced(&mut self) -> bool {
         let now = clock::instant();
-        if let Some((at, host)) = self.seen
+        if let Some((at, is_traced)) = self.seen
             && now.saturating_duration_since(at) < CACHE_TIME
         {
-            return host;
+            return is_traced;
         }
         let mut text = [0; STATUS_PREFIX];
         let read = self
             .status
             .as_ref()
             .and_then(|fd| rustix::io::pread(fd, &mut text, 0).ok());
-        let host = read
-            .and_then(|len| parse(text.get(..len)?))
-            .unwrap_or_default();
-        self.seen = Some((now, host));
-        host
+        let is_traced = read
+            .and_then(|len| traced(text.get(..len)?))
+            .unwrap_or(false);
+        self.seen = Some((now, is_traced));
+        is_traced
     }
 }
 
-/// Enough of a status file: what comes before the lines that matter is short but for the
+/// Bytes read of a status file. What comes before the lines that matter is short, except for the
 /// supplementary groups.
 pub(super) const STATUS_PREFIX: usize = 2048;
 
-/// Two lines of proc_pid_status(5); `None` if one is missing.
-fn parse(text: &[u8]) -> Option<HostStatus> {
-    let traced = line(text, b"TracerPid:\t")? != b"0";
-    let table = std::str::from_utf8(line(text, b"FDSize:\t")?)
-        .ok()?
-        .parse()
-        .ok()?;
-    Some(HostStatus { traced, table })
+/// Whether a status file names a tracer; `None` if it does not say.
+fn traced(text: &[u8]) -> Option<bool> {
+    Some(line(text, b"TracerPid:\t")? != b"0")
 }
 
-/// What follows `name` on its line. The child calls it too: it cannot panic.
+/// What follows `name` on its line. Called by the child too, so it cannot panic.
 fn line<'t>(text: &'t [u8], name: &[u8]) -> Option<&'t [u8]> {
     text.split(|&b| b == b'\n')
         .find_map(|line| line.strip_prefix(name))
 }
 
-/// The signals that a status file calls ignored; `None` if it does not say. The child calls it: it
+/// The ignored signals of a status file; `None` if it does not say. Called by the child too, so it
 /// cannot panic.
 pub(super) fn ignored(text: &[u8]) -> Option<u64> {
     let digits = line(text, b"SigIgn:\t")?;
@@ -113,7 +96,7 @@ pub(super) fn ignored(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// All signals are blocked in this thread, those that the C library keeps for itself too, until it
+/// Blocks all signals of this thread, those that the C library keeps for itself included, until it
 /// is dropped.
 #[derive(Debug)]
 pub(super) struct SignalsBlocked {
@@ -134,14 +117,14 @@ impl Drop for SignalsBlocked {
     }
 }
 
-/// Sets this thread's mask, gives the one before. Cannot fail: pointers and size are right.
+/// Sets this thread's signal mask and returns the one before. Cannot fail.
 fn set_mask(mask: u64) -> u64 {
     let mut before = 0_u64;
     let (new, old) = (
         std::ptr::from_ref(&mask) as usize,
         std::ptr::from_mut(&mut before) as usize,
     );
-    // SAFETY: reads one signal set and writes another, both of the size that is told.
+    // SAFETY: reads one signal set and writes another, both of the size that is passed.
     let set = unsafe {
         call(
             libc::SYS_rt_sigprocmask,
@@ -158,19 +141,11 @@ mod tests {
     use crate::kernel::linux::spawn::prepare::bit;
 
     #[test]
-    fn this_process_is_seen() {
+    fn the_status_of_this_process_is_read() {
         let mut proc_status = ProcStatus::new();
-        let host = proc_status.read();
-        assert!(host.table >= 64);
-        assert_eq!(proc_status.read(), host);
-        assert_eq!(
-            ProcStatus {
-                status: None,
-                seen: None
-            }
-            .read(),
-            HostStatus::default()
-        );
+        let is_traced = proc_status.is_traced();
+        assert_eq!(proc_status.is_traced(), is_traced);
+        assert!(!ProcStatus::unavailable().is_traced());
         let text = std::fs::read("/proc/self/status").expect("a /proc");
         // Rust's runtime ignores SIGPIPE.
         assert_ne!(ignored(&text).expect("said") & bit(libc::SIGPIPE), 0);
@@ -179,16 +154,10 @@ mod tests {
     #[test]
     fn a_status_text_is_read_and_a_strange_one_is_not_believed() {
         let text = b"Name:\tx\nTracerPid:\t12\nFDSize:\t256\nSigIgn:\t000000000000100f\n";
-        assert_eq!(
-            parse(text),
-            Some(HostStatus {
-                traced: true,
-                table: 256
-            })
-        );
+        assert_eq!(traced(text), Some(true));
+        assert_eq!(traced(b"TracerPid:\t0\n"), Some(false));
         assert_eq!(ignored(text), Some(0x100f));
-        assert_eq!(parse(b"TracerPid:\t0\nFDSize:\tx\n"), None);
-        assert_eq!(parse(b"FDSize:\t1\n"), None);
+        assert_eq!(traced(b"FDSize:\t1\n"), None);
         for strange in [&b""[..], b"SigIgn:\t1\n", b"SigIgn:\t000000000000zzzz\n"] {
             assert_eq!(ignored(strange), None);
         }

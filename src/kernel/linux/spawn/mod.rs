@@ -1,30 +1,29 @@
 //! Starts children without waiting for exec.
 //!
-//! A child is made by clone3(2) with CLONE_VM and without CLONE_VFORK: it shares the host's memory,
-//! runs [`child::run`] on a small stack of its own, and leaves the memory by exec or by its end,
-//! while the host has long gone on. The kernel tells when: it zeroes [`stack::Shared::tid`]
-//! (CLONE_CHILD_CLEARTID). "Zero" means that stack and arguments are free; "zero and no failed
-//! step" means that exec has succeeded.
+//! A child is made by clone3(2) with CLONE_VM and without CLONE_VFORK. It shares the host's memory,
+//! runs [`child::run`] on a small stack of its own, and leaves the memory by exec or by ending, while
+//! the host goes on. The kernel tells the host when: it zeroes [`stack::Shared::tid`]
+//! (CLONE_CHILD_CLEARTID). Zero means that stack and arguments are free again, and zero without a
+//! failed step means that exec has succeeded.
 //!
 //! ```text
-//!  host   look at itself, block all signals, clone3, unblock, setpgid, go on ....... tid is 0: outcome, stack back to the pool
-//!  child                                      \ dispositions, group, terminal, descriptors, directory, limits, user, mask, exec
+//!  host   block signals, clone3, unblock, setpgid, go on ......... tid is 0: outcome, reuse the stack
+//!  child                        \ signals, group, descriptors, terminal, directory, limits, user, mask, exec
 //! ```
 //!
-//! What must be minded, and where:
-//! * The child has copies of all descriptors of the host until its exec: whoever watches one takes
-//!   it out of the poll set before it closes it, and closes its own copies of the child's ends
-//!   whether or not the spawn succeeded.
-//! * A group signal before the child's setpgid would answer ESRCH: the host calls setpgid too,
-//!   before [`Spawner::launch`] returns.
-//! * A debugger would lose its breakpoints in the shared memory, valgrind and some filters refuse
+//! What the code must take care of:
+//! * Until it has called exec or closed them, the child has copies of the host's descriptors (or, with
+//!   a slot, shares the host's table: `fd_slot.rs`). So a watched descriptor is taken out of the poll
+//!   set before it is closed, and the host closes the child's ends whether or not the spawn succeeds.
+//! * Before the child has called setpgid(2), a signal to its group gets ESRCH. So the host calls
+//!   setpgid too, before [`Spawner::launch`] returns.
+//! * A debugger would lose its breakpoints in the shared memory, and valgrind and some filters refuse
 //!   clone3: [`CloneMethod`].
-//! * dup3(a, a), and sources that are targets: `fd_remap.rs`.
-//! * A spawn that never ends (a frozen cgroup, a dead file system) keeps its memory: [`PendingSpawn`] is
-//!   leaked, not freed, if it is dropped first.
-//! * AddressSanitizer, if this crate itself is built with it, takes frames from a "fake stack" of
-//!   the host's thread, which the child must not touch:
-//!   `ASAN_OPTIONS=detect_stack_use_after_return=0`.
+//! * dup3(a, a), and source numbers that are also target numbers: `fd_remap.rs`.
+//! * A child that never calls exec (a frozen cgroup, a dead file system) keeps its memory. If
+//!   [`PendingSpawn`] is dropped first, the memory is leaked, not freed.
+//! * AddressSanitizer, if this crate is built with it, takes stack frames from a "fake stack" of the
+//!   host's thread, which the child must not use: `ASAN_OPTIONS=detect_stack_use_after_return=0`.
 
 #![expect(unsafe_code, reason = "clone, and the descriptor it makes")]
 
@@ -50,7 +49,7 @@ use crate::types::{Errno, SpawnError, SpawnStep, limits};
 use child::{ChildArgs, OtherFds};
 use fd_remap::FdRemap;
 use fd_slot::{FdSlot, FdSlots};
-use host_status::{HostStatus, ProcStatus, SignalsBlocked};
+use host_status::{ProcStatus, SignalsBlocked};
 use prepare::Prepared;
 use rustix::process::Pid;
 use stack::{Shared, Stack};
@@ -62,36 +61,35 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 use syscall::CloneArgs;
 
-/// Makes everything that a spawn of this plan would need before there is a child, and starts
-/// nothing.
+/// Prepares everything that a spawn of this plan needs before there is a child, and starts nothing.
 ///
 /// # Errors
 ///
-/// As a spawn's.
+/// As for a spawn.
 #[cfg(any(test, feature = "sim"))]
 pub(crate) fn try_prepare(plan: &Plan) -> Result<(), SpawnError> {
     Prepared::new(plan).map(drop)
 }
 
-/// clone3's own flag (Linux 5.5): handled signals get their default action.
+/// clone3(2) only (Linux 5.5): signals with a handler get the default action.
 const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
-/// clone3's own flag (Linux 5.7): the child is born into the cgroup of a descriptor.
+/// clone3(2) only (Linux 5.7): the child starts in the cgroup of a descriptor.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-/// What a spawner may use: what was found when the loop was built, and what the host has asked for.
+/// What a spawner may use, from the capabilities and the options of the host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SpawnOptions {
-    /// The caller stands still until exec (needed under valgrind).
+    /// Suspend the caller until exec. Needed under valgrind.
     pub vfork: bool,
-    /// clone3(2).
+    /// Use clone3(2).
     pub clone3: bool,
-    /// CLONE_PIDFD.
+    /// Use CLONE_PIDFD.
     pub pidfd: bool,
-    /// close_range(2).
+    /// Use close_range(2).
     pub close_range: bool,
 }
 
-/// The clone itself was refused, which may have been the method's failure; or a step before it.
+/// Why a spawn failed before there was a child. A refused clone may be tried by another method.
 enum Refused {
     Clone(Errno),
     Step(SpawnError),
@@ -103,56 +101,56 @@ impl From<SpawnError> for Refused {
     }
 }
 
-/// How a child was made.
+/// The system call that makes a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum CloneMethod {
-    /// clone3 in shared memory; the caller goes on at once.
+    /// clone3(2) with shared memory. The caller goes on at once.
     NoWait,
-    /// clone with CLONE_VFORK in shared memory; the caller stands still until exec. It was asked
-    /// for, or a tracer is attached, or clone3 is not there.
+    /// clone(2) with shared memory and CLONE_VFORK: the caller is suspended until exec. Used on
+    /// request, where a tracer is attached, and where clone3 is missing.
     Vfork,
-    /// clone with CLONE_VFORK and a copy of the memory: the child changes its user. In shared
-    /// memory that would make the host undumpable, and if it did not, the new user's processes
-    /// could get at the host's memory through the child.
+    /// clone(2) with a copy of the memory and CLONE_VFORK. Used for a child that changes its user:
+    /// with shared memory the host would become undumpable, or else processes of the new user could
+    /// read the host's memory through the child.
     Fork,
 }
 
-/// What a child is contained by, beside its group.
+/// The containment of a child besides its process group.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Inside<'a> {
-    /// A variable, `NAME=value`, that it gets before all other_fds.
+    /// A variable, `NAME=value`, that comes before all others in its environment.
     pub variable: Option<&'a CStr>,
-    /// The cgroup that it is born into, or enters before exec.
+    /// The cgroup that it starts in, or enters before exec.
     pub cgroup: Option<&'a Cgroup>,
 }
 
-/// A child that exists and leads a group of its own.
+/// A child that exists and leads its own process group.
 #[derive(Debug)]
 pub(crate) struct Launched {
-    /// Its process id, and its group's.
+    /// Its pid, which is also the number of its group.
     pub pid: u32,
-    /// From clone; `None` where it gives none.
+    /// Its pidfd; `None` where clone does not return one.
     pub pidfd: Option<OwnedFd>,
-    /// How it goes.
+    /// What the child still uses of the host, and whether it has executed its program.
     pub pending: PendingSpawn,
-    /// The wall clock just before.
+    /// The wall clock just before the clone.
     pub started_at: SystemTime,
-    /// How it was made.
+    /// The method that was used.
     #[cfg(test)]
     pub method: CloneMethod,
 }
 
-/// Makes children. Owns the stacks that wait for the next ones.
+/// Makes children. Keeps stacks and descriptor slots for the next ones.
 #[derive(Debug)]
 pub(crate) struct Spawner {
     options: SpawnOptions,
     proc_status: ProcStatus,
     pool: Vec<Stack>,
     fd_slots: FdSlots,
-    /// While it is true, children do not begin.
+    /// Children of this spawner begin when it becomes false.
     #[cfg(test)]
     gate: Option<Arc<std::sync::atomic::AtomicBool>>,
-    /// Given up before their outcome was known: a child still uses their memory.
+    /// Spawns that were recycled before their outcome was known. A child still uses their memory.
     abandoned: Vec<PendingSpawn>,
 }
 
@@ -171,11 +169,11 @@ impl Spawner {
         }
     }
 
-    /// Makes a child of this plan. It exists, and its group does, when this returns; how it goes is
-    /// told by [`Launched::pending`].
+    /// Makes a child of this plan. When this returns, the child and its group exist;
+    /// [`Launched::pending`] tells whether it executes its program.
     ///
-    /// `ends` are the host's descriptors that become 0, 1 and 2: close-on-exec, the caller's to
-    /// close afterwards, in any case. After an error nothing is left.
+    /// `ends` are the host's descriptors that become 0, 1 and 2. They are close-on-exec, and the
+    /// caller closes them afterwards in any case. After an error nothing is left.
     pub(crate) fn launch(
         &mut self,
         plan: &Plan,
@@ -184,16 +182,16 @@ impl Spawner {
     ) -> Result<Launched, SpawnError> {
         let prepared = Arc::new(Prepared::new(plan)?);
         self.reclaim();
-        let host = self.proc_status.read();
-        let method = self.method(&prepared, host);
+        let is_traced = self.proc_status.is_traced();
+        let method = self.method(&prepared, is_traced);
         let launched = match self.launch_by(method, &prepared, ends, inside) {
-            // An old kernel, or a filter: clone with CLONE_VFORK from now on. EINVAL: clone3
-            // without CLONE_CLEAR_SIGHAND, or without CLONE_INTO_CGROUP.
+            // An old kernel or a filter: use clone with CLONE_VFORK from now on. EINVAL comes of a
+            // clone3 without CLONE_CLEAR_SIGHAND or CLONE_INTO_CGROUP.
             Err(Refused::Clone(e))
                 if method == CloneMethod::NoWait
                     && matches!(e.raw(), libc::ENOSYS | libc::EPERM | libc::EINVAL) =>
             {
-                // With a cgroup the refusal may be about that.
+                // With a cgroup, the refusal may be about the cgroup.
                 self.options.clone3 &= inside.cgroup.is_some() && e.raw() != libc::ENOSYS;
                 self.launch_by(CloneMethod::Vfork, &prepared, ends, inside)
             }
@@ -264,8 +262,8 @@ impl Spawner {
             Ok(born) => born,
         };
         if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-            // The child does the same; who comes second gets an error that means nothing (EACCES
-            // after its exec).
+            // The child calls setpgid too. The later of the two gets an error that means nothing
+            // (EACCES after exec).
             let _ = rustix::process::setpgid(Some(pid), Some(pid));
         }
         if let Some((read, write)) = status {
@@ -282,8 +280,8 @@ impl Spawner {
         })
     }
 
-    /// Gives the memory of a child to the next one: at once if the child has left it, or else when
-    /// it has. What a child still uses when the spawner itself is dropped is leaked.
+    /// Reuses the memory of a child for the next one: at once if the child has left it, or else
+    /// when it has. Memory that a child still uses when the spawner is dropped is leaked.
     pub(crate) fn recycle(&mut self, pending: PendingSpawn) {
         let (stack, fd_slot) = match pending.into_parts() {
             Ok(parts) => parts,
@@ -297,7 +295,7 @@ impl Spawner {
         }
     }
 
-    /// Takes back what was given up and is free by now: a memory load each.
+    /// Recycles abandoned spawns that have ended since; a memory load for each.
     fn reclaim(&mut self) {
         while let Some(free) = self.abandoned.iter().position(PendingSpawn::is_known) {
             let pending = self.abandoned.swap_remove(free);
@@ -305,9 +303,10 @@ impl Spawner {
         }
     }
 
-    /// A slot for this child, so that it need not copy the host's descriptors. Not where it needs
-    /// others than its streams, inherits a stream that is closed in the host, or has an end of a pipe
-    /// that others than the loop read or write: they would wait for the loop to clear the slot.
+    /// A slot for this child, so that it need not copy the host's descriptors. `None` where the
+    /// child needs more than its streams, where it inherits a stream that is closed in the host,
+    /// and where others than the loop use the host's end of a stream: they would have to wait until
+    /// the loop clears the slot.
     fn fd_slot(
         &mut self,
         method: CloneMethod,
@@ -315,7 +314,7 @@ impl Spawner {
         ends: [ChildEnd; 3],
     ) -> Option<FdSlot> {
         let is_open = |number: RawFd| {
-            // SAFETY: a number of the host's streams; the borrow ends with the call.
+            // SAFETY: the number is one of the host's streams, and the borrow ends with the call.
             let fd = unsafe { BorrowedFd::borrow_raw(number) };
             rustix::io::fcntl_getfd(fd).is_ok()
         };
@@ -346,23 +345,23 @@ impl Spawner {
         }
     }
 
-    fn method(&self, prepared: &Prepared, host: HostStatus) -> CloneMethod {
+    fn method(&self, prepared: &Prepared, is_traced: bool) -> CloneMethod {
         if prepared.changes_user() {
             CloneMethod::Fork
-        } else if self.options.vfork || !self.options.clone3 || host.traced {
+        } else if self.options.vfork || !self.options.clone3 || is_traced {
             CloneMethod::Vfork
         } else {
             CloneMethod::NoWait
         }
     }
 
-    /// No child was made: nobody uses its memory.
+    /// Takes back the memory of a child that was not made.
     fn abandon(&mut self, pending: PendingSpawn) {
         pending.stack().shared().tid.store(0, Ordering::Relaxed);
         self.recycle(pending);
     }
 
-    /// The clone itself, with all signals blocked around it.
+    /// Makes the child, with all signals blocked meanwhile.
     fn clone_child(
         &self,
         method: CloneMethod,
@@ -399,15 +398,15 @@ impl Spawner {
             args.cgroup = cgroup
                 .and_then(|cgroup| u64::try_from(cgroup.dir().as_raw_fd()).ok())
                 .unwrap_or(0);
-            // SAFETY: stack, child_args and words are kept by `PendingSpawn` until the kernel has zeroed `tid`;
-            // `run` keeps the rules.
+            // SAFETY: `PendingSpawn` keeps stack, arguments and shared words until the kernel has
+            // zeroed `tid`, and `run` keeps the rules of its module.
             unsafe { syscall::clone3(&args, child::run, child_args) }
         } else {
             let memory = match method {
                 CloneMethod::NoWait | CloneMethod::Vfork => {
                     libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_CHILD_CLEARTID
                 }
-                // Asked for under valgrind, which knows fork and vfork, and nothing between.
+                // Requested under valgrind, which supports fork and vfork only.
                 CloneMethod::Fork if self.options.vfork => 0,
                 CloneMethod::Fork => libc::CLONE_VFORK,
             };
@@ -418,33 +417,32 @@ impl Spawner {
                 pidfd: pidfd_to,
                 child_tid: tid,
             };
-            // SAFETY: as above; in a copy of the memory the child has copies of all three.
+            // SAFETY: as above. In a copy of the memory the child has copies of all three.
             unsafe { syscall::clone(args, child::run, child_args) }
         };
         drop(blocked);
         let pid = pid?;
-        // SAFETY: the kernel has just made it for us. Before Linux 5.2 the flag is not known, and
-        // the number untouched.
+        // SAFETY: the kernel has just made the descriptor for this process. Before Linux 5.2 the
+        // flag is unknown and the number stays -1.
         let pidfd = (pidfd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(pidfd) });
         Ok((pid as u32, pidfd))
     }
 
-    /// After a clone that waited for exec: how it went is known. Where the memory was not shared
-    /// (it is a copy on purpose, or vfork is emulated by fork), the child has told it through
-    /// the pipe.
+    /// Reads the outcome after a clone that waited for exec. Where the memory is not shared (a copy
+    /// on purpose, or vfork emulated by fork), the child has written it to the pipe.
     fn read_outcome(&self, method: CloneMethod, pending: &PendingSpawn, read: OwnedFd) {
         let shared = pending.stack().shared();
         if shared.tid.load(Ordering::Acquire) == 0 {
             return;
         }
-        // With a fork that waited the answer is there or will never be. Else the end of file is
-        // waited for: exec closes the pipe.
+        // After a fork that waited for exec, the pipe holds the answer or never will. Otherwise end
+        // of file is waited for: exec closes the pipe.
         let waited = method == CloneMethod::Fork && !self.options.vfork;
         let unblocked = waited && rustix::io::ioctl_fionbio(&read, true).is_ok();
         debug_assert_eq!(waited, unblocked);
         let mut words = [0; size_of::<Shared>()];
         let told = rustix::io::retry_on_intr(|| rustix::io::read(&read, &mut words));
-        // All or nothing: the words are fewer than PIPE_BUF bytes.
+        // The words arrive whole, since they are fewer than PIPE_BUF bytes.
         if told == Ok(words.len()) {
             shared.take_over(&words);
         }
@@ -453,7 +451,7 @@ impl Spawner {
 }
 
 fn clone3_args(flags: u64, [pidfd, child_tid, stack, stack_size]: [usize; 4]) -> libc::clone_args {
-    // SAFETY: integers only: all zero is a valid value, and what is not set means "not used".
+    // SAFETY: integers only. Zero is a valid value and means "not used".
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
     args.flags = flags;
     args.pidfd = pidfd as u64;
@@ -464,7 +462,7 @@ fn clone3_args(flags: u64, [pidfd, child_tid, stack, stack_size]: [usize; 4]) ->
     args
 }
 
-/// For the ways in which the memory may not be shared.
+/// The pipe through which a child reports if its memory is not shared.
 fn status_pipe(method: CloneMethod) -> Result<Option<(OwnedFd, OwnedFd)>, SpawnError> {
     match method {
         CloneMethod::NoWait => Ok(None),

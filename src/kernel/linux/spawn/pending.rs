@@ -1,4 +1,4 @@
-//! A spawn under method: what the child still uses, and how it went.
+//! A spawn whose outcome is not known: what the child still uses of the host.
 
 #![expect(
     unsafe_code,
@@ -16,8 +16,8 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Stack, child_args and shared words of a child. Dropped while the child still uses them, they are
-/// leaked, never freed.
+/// Stack, arguments and shared words of a child. If it is dropped while the child still uses them,
+/// they are leaked.
 #[derive(Debug)]
 pub(crate) struct PendingSpawn {
     stack: ManuallyDrop<Stack>,
@@ -46,26 +46,26 @@ impl PendingSpawn {
         &self.child_args
     }
 
-    /// The child has left the memory: by exec, or by its end.
+    /// Whether the child has left the memory, by exec or by ending.
     pub(crate) fn is_known(&self) -> bool {
-        // Acquire: what the child wrote before it ended is seen.
+        // Acquire, so that what the child wrote before it ended is seen.
         self.stack.shared().tid.load(Ordering::Acquire) == 0
     }
 
-    /// The host still has copies of the child's ends in a fd_slot.
+    /// Whether the host still has copies of the child's ends in a slot.
     #[cfg(test)]
     pub(super) fn is_fd_slot_filled(&self) -> bool {
         self.fd_slot.as_ref().is_some_and(FdSlot::is_filled)
     }
 
-    /// The child has a descriptor table of its own, or has ended.
+    /// Whether the child has its own descriptor table, or has ended.
     fn has_own_table(&self) -> bool {
         self.stack.shared().own_table.load(Ordering::Acquire) != 0 || self.is_known()
     }
 
-    /// How it went; a memory load or two while it is not known. In a host with many descriptors,
-    /// this is also what closes the host's last copies of the child's ends: so it is asked
-    /// before the end of their streams is waited for.
+    /// The outcome; a memory load or two while it is not known. This also clears the slot once the
+    /// child has its own descriptor table, so it must be asked before end of file of the child's
+    /// streams can be expected.
     pub(crate) fn outcome(&mut self) -> SpawnOutcome {
         if self.has_own_table()
             && let Some(fd_slot) = self.fd_slot.as_mut()
@@ -77,12 +77,12 @@ impl PendingSpawn {
         }
         match explain::error(self.stack.shared(), &self.child_args.prepared) {
             Some(error) => SpawnOutcome::Failed(error),
-            // Or it was killed on its method: its exit tells.
+            // Or it was killed before exec, which its exit status tells.
             None => SpawnOutcome::Started,
         }
     }
 
-    /// Sleeps until the outcome is known, at most so long; for ever with `None`.
+    /// Sleeps until the outcome is known, at most for `timeout`; without limit for `None`.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) {
         let tid = &self.stack.shared().tid;
         let end = timeout.and_then(|t| clock::instant().checked_add(t));
@@ -95,15 +95,14 @@ impl PendingSpawn {
             if left == Some(Duration::ZERO) {
                 return;
             }
-            // Not a private futex: the kernel's own wake at the child's leave is a shared one.
-            // Every answer (woken, changed meanwhile, interrupted, late) is a reason to
-            // look again.
+            // Not a private futex, because the kernel's wake-up when the child leaves is a shared
+            // one. Whatever the result, the word is checked again.
             let left = left.and_then(|left| left.try_into().ok());
             let _ = futex::wait(tid, futex::Flags::empty(), now, left.as_ref());
         }
     }
 
-    /// Stack and fd_slot, once the child has left them; itself if it has not.
+    /// Stack and slot, once the child has left them; before that, the value itself.
     pub(super) fn into_parts(mut self) -> Result<(Stack, Option<FdSlot>), PendingSpawn> {
         if !self.is_known() {
             return Err(self);
@@ -112,7 +111,7 @@ impl PendingSpawn {
             fd_slot.clear();
         }
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: taken once, since `this` is not used again and its `drop` does not run.
+        // SAFETY: taken once: `this` is not used again, and its `drop` does not run.
         unsafe { ManuallyDrop::drop(&mut this.child_args) };
         // SAFETY: as above.
         let fd_slot = unsafe { ManuallyDrop::take(&mut this.fd_slot) };
@@ -124,13 +123,13 @@ impl PendingSpawn {
 impl Drop for PendingSpawn {
     fn drop(&mut self) {
         if self.has_own_table() {
-            // SAFETY: nobody shares the host's table any more, and this value ends.
+            // SAFETY: no child shares the host's table any more, and this value ends here.
             unsafe { ManuallyDrop::drop(&mut self.fd_slot) };
         }
         if !self.is_known() {
             return;
         }
-        // SAFETY: nobody uses it any more: the child has left, and this value ends.
+        // SAFETY: the child has left the memory, and this value ends here.
         unsafe { ManuallyDrop::drop(&mut self.child_args) };
         // SAFETY: as above.
         unsafe { ManuallyDrop::drop(&mut self.stack) };

@@ -19,19 +19,19 @@ const DEFAULT_PATH: &str = "/bin:/usr/bin";
 /// The longest name of a file in bytes (limits.h).
 const NAME_MAX: usize = 255;
 
-/// CStringArray, and the null-terminated list of pointers to them.
+/// C strings with a null-terminated list of pointers to them.
 pub(super) struct CStringArray {
     owned: Vec<CString>,
     pointers: Vec<*const c_char>,
 }
 
 // SAFETY: the pointers lead to the heap buffers of `owned`, which belong to this value (or to one
-// that outlives it) and are never changed.
+// that outlives it) and never change.
 unsafe impl Send for CStringArray {}
-// SAFETY: as above; everything is read only.
+// SAFETY: as above, and everything is read only.
 unsafe impl Sync for CStringArray {}
 
-/// Their number: values of variables are nobody's business.
+/// Shows only their number, because values of variables may be secrets.
 impl fmt::Debug for CStringArray {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "CStringArray({})", self.owned.len())
@@ -53,8 +53,8 @@ impl CStringArray {
         self.pointers.as_ptr()
     }
 
-    /// These after one more, which is this value's own. The other_fds stay where they are: the owner
-    /// of `self` must outlive it.
+    /// A list of `first` and then these strings. Only `first` is owned by the new value, so the
+    /// owner of `self` must outlive it.
     pub(super) fn after(&self, first: &CStr) -> CStringArray {
         let owned = vec![first.to_owned()];
         let pointers = owned
@@ -71,49 +71,49 @@ impl CStringArray {
     }
 }
 
-/// A limit to be set.
+/// A resource limit of the child.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ResourceLimit {
-    /// RLIMIT_*.
+    /// The resource, RLIMIT_*.
     pub resource: u32,
-    /// Soft and hard limit, as prlimit64(2) reads them.
+    /// Soft and hard limit, as prlimit64(2) takes them.
     pub values: [u64; 2],
 }
 
 /// A plan, ready for the child.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    /// argv.
+    /// The arguments, `argv[0]` included.
     pub args: CStringArray,
-    /// envp.
+    /// The environment, as `NAME=value`.
     pub env: CStringArray,
-    /// Paths to try, in order.
+    /// Paths to try, in this order.
     pub candidates: Vec<CString>,
-    /// They come from PATH (the program has no slash).
+    /// Whether the paths come from PATH, because the program has no slash.
     pub searched: bool,
-    /// The program as it was given.
+    /// The program, as the host has named it.
     pub program: PathBuf,
-    /// Working directory.
+    /// The working directory; `None` for the host's.
     pub dir: Option<CString>,
-    /// umask.
+    /// The file mode creation mask; `None` for the host's.
     pub umask: Option<u32>,
-    /// Limits.
+    /// Resource limits.
     pub limits: Vec<ResourceLimit>,
-    /// User and group.
+    /// User and group to change to.
     pub user: UserPlan,
     /// Signals to be ignored, as a kernel signal set.
     pub ignore: u64,
     /// Signals to be blocked, as a kernel signal set.
     pub block: u64,
-    /// Signal at the death of the parent.
+    /// The signal that the child gets when the host's thread ends.
     pub death: Option<Signal>,
     /// The child's group becomes the foreground of its controlling terminal.
     pub foreground: bool,
-    /// HostStatus's descriptors that are not close-on-exec stay.
+    /// Descriptors of the host that are not close-on-exec stay open.
     pub inherit: bool,
-    /// No stream is a descriptor that the host gives, or a raw pipe.
+    /// No stream is a descriptor that the host has passed, or a raw pipe.
     pub streams_are_the_loops: bool,
-    /// Descriptors to pass: host's number, child's number.
+    /// Descriptors to pass, as the host's number and the child's.
     pub pass: Vec<(RawFd, RawFd)>,
 }
 
@@ -157,7 +157,7 @@ impl Prepared {
                 .collect(),
             user: plan.user,
             ignore: ignored(&plan.ignore)?,
-            // KILL and STOP among them are let through by the kernel (sigprocmask(2)).
+            // The kernel lets KILL and STOP through, whatever the set says (sigprocmask(2)).
             block: plan
                 .block
                 .iter()
@@ -173,8 +173,8 @@ impl Prepared {
         })
     }
 
-    /// Descriptors of the host may be needed until exec, beside the streams: passed ones, and one
-    /// that a path may lead through (/proc/self/fd, /dev/fd).
+    /// Whether the child needs descriptors of the host besides its streams until exec: passed ones,
+    /// or one that a path leads through (/proc/self/fd, /dev/fd).
     pub(super) fn needs_descriptors(&self) -> bool {
         let leads = |path: &CString| {
             path.as_bytes().starts_with(b"/proc") || path.as_bytes().starts_with(b"/dev")
@@ -184,7 +184,7 @@ impl Prepared {
             || self.candidates.iter().any(leads)
     }
 
-    /// A user or group is to be changed.
+    /// Whether the user or group changes.
     pub(super) fn changes_user(&self) -> bool {
         self.user != UserPlan::default()
     }
@@ -215,8 +215,8 @@ fn arguments(plan: &Plan, program: CString) -> Result<CStringArray, SpawnError> 
     ))
 }
 
-/// The host's variables with the plan's over them, as `NAME=value`. Names, never values, are told
-/// in an error.
+/// The host's variables with the plan's changes, as `NAME=value`. An error tells names, never
+/// values.
 fn environment(plan: &Plan) -> Result<CStringArray, SpawnError> {
     let hosts = (!plan.env_clear)
         .then(std::env::vars_os)
@@ -232,7 +232,7 @@ fn environment(plan: &Plan) -> Result<CStringArray, SpawnError> {
 }
 
 fn variable(name: OsString, value: OsString) -> Result<CString, SpawnError> {
-    // A leading `=` is part of the name, as std has it.
+    // As in std, a leading `=` is part of the name.
     let misplaced = name.as_bytes().iter().skip(1).any(|&b| b == b'=');
     if name.is_empty() || misplaced {
         return Err(refused(format!(
@@ -252,7 +252,7 @@ fn variable(name: OsString, value: OsString) -> Result<CString, SpawnError> {
     })
 }
 
-/// PATH as the child will have it; if the plan does not set one, the host's.
+/// The plan's PATH, else the host's.
 fn search_path(plan: &Plan) -> OsString {
     let own = plan.env.get(OsStr::new("PATH")).cloned().flatten();
     own.or_else(|| std::env::var_os("PATH"))
@@ -313,7 +313,7 @@ fn passed(plan: &Plan) -> Result<Vec<(RawFd, RawFd)>, SpawnError> {
     Ok(list)
 }
 
-/// A C string as a path.
+/// The path in a C string.
 pub(super) fn path(text: &CStr) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(text.to_bytes()))
 }

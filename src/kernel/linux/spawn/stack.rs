@@ -1,5 +1,5 @@
-//! What a child runs on until it has executed its program: a stack with a guard page below it, and
-//! above it the words it shares with the host.
+//! The memory of a child until exec: a stack with a guard page below it, and above it the words
+//! that it shares with the host.
 
 #![expect(
     unsafe_code,
@@ -14,37 +14,35 @@ use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-/// Bytes of a program's beginning that a failed child leaves behind, so that the missing
+/// Bytes of the program's beginning that a failed child leaves behind, so that a missing
 /// interpreter can be named.
 pub(super) const HEAD: usize = 2048;
 
-/// What child and host share. Every word is zero but `tid` when the child begins.
+/// The words that child and host share. All but `tid` are zero when the child begins.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// Not zero while the child uses this memory. Zeroed by the kernel (CLONE_CHILD_CLEARTID)
-    /// exactly when exec has left the old address space, or the child has died; then the futex
-    /// here is woken.
+    /// Not zero while the child uses this memory. The kernel zeroes it (CLONE_CHILD_CLEARTID) when
+    /// exec has left the old address space or the child has died, and then wakes the futex.
     pub tid: AtomicU32,
-    /// Not zero when the child has a descriptor table of its own.
+    /// Not zero once the child has its own descriptor table.
     pub own_table: AtomicU32,
-    /// The failed step ([`super::child::Stage`]), 0 for none.
+    /// The failed step ([`super::child::Stage`]), or 0.
     pub stage: AtomicU32,
-    /// Its error number.
+    /// The errno of the failed step.
     pub errno: AtomicI32,
-    /// Which of several it was about: the candidate, the limit, the target number.
+    /// Which limit, path or number the failed step was about.
     pub item: AtomicU32,
-    /// File type and mode of the program that could not be executed; 0 if it was not seen.
+    /// File type and mode of the program that could not be executed; 0 if it was not found.
     pub mode: AtomicU32,
-    /// How much of `head` is filled.
+    /// How many bytes of `head` are filled.
     pub head_len: AtomicU32,
-    /// The beginning of that program.
+    /// The first bytes of that program.
     pub head: UnsafeCell<[u8; HEAD]>,
 }
 
 impl Shared {
-    /// Takes what a child without shared memory has told: the bytes of its own words. `tid` stays
-    /// as it is.
+    /// Takes over the words of a child that does not share the memory. `tid` stays as it is.
     pub(super) fn take_over(&self, told: &[u8; size_of::<Shared>()]) {
         let word = |at: usize| {
             let mut bytes = [0; 4];
@@ -55,7 +53,7 @@ impl Shared {
             u32::from_ne_bytes(bytes)
         };
         let head = told.iter().skip(offset_of!(Shared, head)).take(HEAD);
-        // SAFETY: the child that could write here works on a copy, so this is the only access.
+        // SAFETY: this child writes to a copy of the memory, so there is no other access.
         let own = unsafe { &mut *self.head.get() };
         own.iter_mut().zip(head).for_each(|(to, from)| *to = *from);
         self.stage
@@ -72,18 +70,18 @@ impl Shared {
             .store(word(offset_of!(Shared, head_len)), Ordering::Relaxed);
     }
 
-    /// The bytes of the program's beginning.
+    /// The first bytes of the program.
     pub(super) fn head(&self) -> &[u8] {
         let len = (self.head_len.load(Ordering::Acquire) as usize).min(HEAD);
-        // SAFETY: asked for only after the child has left this memory (`tid` is zero), so nobody
-        // writes any more.
+        // SAFETY: called only after the child has left this memory (`tid` is zero), so nothing
+        // writes here.
         let head = unsafe { &*self.head.get() };
         head.get(..len).unwrap_or_default()
     }
 }
 
-/// One mapping: guard page, stack, shared words. Unmapped on drop, so it must not be dropped while
-/// a child uses it.
+/// A mapping of guard page, stack and shared words. Dropping it unmaps it, so it must not be
+/// dropped while a child uses it.
 #[derive(Debug)]
 pub(super) struct Stack {
     base: NonNull<c_void>,
@@ -91,12 +89,12 @@ pub(super) struct Stack {
     guard: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone; what is shared with the child are atomics, and
-// `head`, which is looked at only after the child has left.
+// SAFETY: the mapping belongs to this value alone. The child shares only atomics, and `head`, which
+// is read only after the child has left.
 unsafe impl Send for Stack {}
 
 impl Stack {
-    /// Maps a new one. Nothing of it is resident until a child has used it.
+    /// Maps a new stack. No page is resident until a child uses it.
     pub(super) fn new() -> Result<Stack, Errno> {
         let page = rustix::param::page_size();
         let room = size_of::<Shared>().next_multiple_of(page);
@@ -108,7 +106,7 @@ impl Stack {
             rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::empty(), flags)
         }?;
         let base = NonNull::new(base).ok_or(Errno::from_raw(libc::ENOMEM))?;
-        // Dropped, and so unmapped, if the next step fails.
+        // Unmapped by its drop if the next step fails.
         let stack = Stack {
             base,
             len,
@@ -126,14 +124,14 @@ impl Stack {
         Ok(stack)
     }
 
-    /// The lowest usable byte, and how many there are below the shared words. The end is
-    /// page-aligned.
+    /// Address of the lowest usable byte, and the number of bytes below the shared words. The end
+    /// is page-aligned.
     pub(super) fn range(&self) -> (usize, usize) {
         let base = self.base.as_ptr() as usize + self.guard;
         (base, std::ptr::from_ref(self.shared()) as usize - base)
     }
 
-    /// The words that are shared with the child.
+    /// The shared words.
     pub(super) fn shared(&self) -> &Shared {
         let room = size_of::<Shared>().next_multiple_of(self.guard);
         let at = self
@@ -141,13 +139,12 @@ impl Stack {
             .as_ptr()
             .wrapping_byte_add(self.len - room)
             .cast::<Shared>();
-        // SAFETY: inside the mapping, page-aligned, mapped readable and writable as long as `self`
-        // lives, all bit patterns are valid, and every field is an atomic or an
-        // `UnsafeCell`.
+        // SAFETY: inside the mapping, page-aligned, readable and writable as long as `self` lives.
+        // All bit patterns are valid, and every field is an atomic or an `UnsafeCell`.
         unsafe { &*at }
     }
 
-    /// Makes it ready for a child: all words zero, `tid` not.
+    /// Prepares the words for a child: all zero, except `tid`.
     pub(super) fn arm(&self) {
         #[cfg(test)]
         self.unpoison();
@@ -164,8 +161,8 @@ impl Stack {
 
 #[cfg(test)]
 impl Stack {
-    /// For AddressSanitizer: frames that a child has left by exec were never returned from, so
-    /// their red zones are still there.
+    /// For AddressSanitizer: removes the red zones of frames that a child has left by exec, without
+    /// returning from them.
     fn unpoison(&self) {
         // SAFETY: a name that ends with a NUL.
         let function = unsafe {
@@ -186,7 +183,8 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own; its owner drops it only when no child uses it.
+        // SAFETY: the mapping belongs to this value, and its owner drops it only when no child uses
+        // it.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr(), self.len) };
         debug_assert!(unmapped.is_ok());
     }

@@ -1,23 +1,22 @@
-//! System calls by instruction, for code that may run between clone and exec.
+//! System calls by instruction, for code that runs between clone and exec.
 //!
 //! There the child shares its memory, and the thread pointer, with the host's running threads. A
-//! wrapper of the C library would write the host thread's `errno`, and may take its locks; `rustix`
-//! would do, but promises nothing about it. These do exactly one instruction each: arguments in
-//! registers, result in a register, negative numbers from -4095 on are errors.
+//! wrapper of the C library would write the `errno` of a host thread and may take its locks, and
+//! `rustix` promises nothing about such use. These functions execute one instruction each: arguments
+//! and result are in registers, and results from -4095 to -1 are errors.
 //!
-//! Why each call that the child makes is safe there: it changes only what the kernel keeps for the
-//! child itself.
+//! Each call that the child makes changes only what the kernel keeps for the child itself:
 //!
 //! | call | kept in | shared with the host? |
 //! | --- | --- | --- |
-//! | rt_sigaction | signal handlers | no: CLONE_SIGHAND is not given, the child has a copy |
+//! | rt_sigaction | signal handlers | no: without CLONE_SIGHAND the child has a copy |
 //! | rt_sigprocmask, prctl(PR_SET_PDEATHSIG) | the task | no |
-//! | setpgid, setrlimit, setgroups, setresgid, setresuid | the process | no (credentials: only in the method [`super::CloneMethod::Fork`]) |
-//! | dup3, fcntl, close, close_range, unshare, openat, pread64, read, write | the descriptor table | no: CLONE_FILES is not given, or the table is unshared before anything in it is changed |
-//! | chdir, umask | the file system context | no: CLONE_FS is not given |
+//! | setpgid, prlimit64, setgroups, setresgid, setresuid | the process | no (credentials change only in [`super::CloneMethod::Fork`]) |
+//! | dup3, fcntl, close, close_range, unshare, openat, pread64, read, write | the descriptor table | no: without CLONE_FILES the child has a copy, and with it the table is unshared before anything in it is changed |
+//! | chdir, umask | the file system context | no: without CLONE_FS the child has a copy |
 //! | execve | the address space | it leaves the shared one, which stays as it is |
-//! | exit_group | the process | the child's own thread group alone ends |
-//! | getpid, getppid, statx, getdents64, ioctl(TIOCSPGRP) | - | they change nothing of the host's memory but the given buffer |
+//! | exit_group | the process | only the child's thread group ends |
+//! | getpid, getppid, getuid, getgid, getgroups, statx, getdents64, ioctl(TIOCSPGRP) | - | they change nothing of the host's but the given buffer |
 #![expect(
     unsafe_code,
     reason = "system calls by instruction; the child of a clone may use nothing else"
@@ -27,11 +26,11 @@ use crate::types::Errno;
 use std::arch::asm;
 use std::ffi::{c_int, c_long};
 
-/// What a system call came to.
+/// The result of a system call.
 pub(super) type SyscallResult = Result<usize, Errno>;
 
 fn answer(raw: isize) -> SyscallResult {
-    // The kernel's errors are -4095 to -1; anything else is a value (an address may be "negative").
+    // Errors are -4095 to -1. Other negative numbers are values, such as addresses.
     if (-4095..0).contains(&raw) {
         Err(Errno::from_raw(raw.unsigned_abs() as i32))
     } else {
@@ -48,8 +47,8 @@ pub(super) unsafe fn call(number: c_long, args: [usize; 5]) -> SyscallResult {
     let raw: isize;
     let [a, b, c, d, e] = args;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the convention of syscall(2) for x86-64; rcx and r11 are what the instruction itself
-    // destroys. The rest is the caller's promise.
+    // SAFETY: the convention of syscall(2) for x86-64; the instruction itself destroys rcx and r11.
+    // The rest is the caller's promise.
     unsafe {
         asm!("syscall", inlateout("rax") number as isize => raw, in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e,
              lateout("rcx") _, lateout("r11") _, options(nostack));
@@ -63,23 +62,24 @@ pub(super) unsafe fn call(number: c_long, args: [usize; 5]) -> SyscallResult {
     answer(raw)
 }
 
-/// What a child runs: it gets `child_args`, and its result becomes its exit status.
+/// The function that a child runs. Its result becomes the exit status.
 pub(super) type Entry<T> = extern "C" fn(*const T) -> c_int;
 
-/// clone3(2). The parent gets the child's process id; the child runs `entry(child_args)` on its new stack
+/// clone3(2). The parent gets the child's pid; the child runs `entry(child_args)` on its new stack
 /// and ends with its result.
 ///
-/// # Safety
-/// `args` must be sound: without CLONE_VFORK, the stack, `child_args`, and what both point to, must stay
-/// until the child has left the memory. `entry` must keep the rules of this module's header.
+/// # Safety `args` must be sound. Without CLONE_VFORK, the stack, `child_args`, and what both point
+/// to must stay until the child has left the memory. `entry` must keep the rules of this module's
+/// header.
 pub(super) unsafe fn clone3<T>(
     args: &libc::clone_args,
     entry: Entry<T>,
     child_args: *const T,
 ) -> SyscallResult {
-    // CLONE_ARGS_SIZE_VER0: what Linux 5.3 knew; VER2 has a cgroup (Linux 5.7).
+    // CLONE_ARGS_SIZE_VER0 is what Linux 5.3 knows; VER2 has a cgroup (Linux 5.7).
     let size = if args.cgroup == 0 { 64 } else { 88 };
-    // SAFETY: so many bytes of `clone_args` are those versions; the rest is the caller's promise.
+    // SAFETY: these are the sizes of two versions of `clone_args`. The rest is the caller's
+    // promise.
     unsafe {
         fork_into(
             libc::SYS_clone3,
@@ -90,7 +90,7 @@ pub(super) unsafe fn clone3<T>(
     }
 }
 
-/// clone(2): its arguments come in an order that depends on the machine.
+/// Arguments of clone(2), whose order depends on the machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CloneArgs {
     /// Flags, and the exit signal in the low byte.
@@ -122,11 +122,8 @@ pub(super) unsafe fn clone<T>(
     unsafe { fork_into(libc::SYS_clone, list, entry, child_args) }
 }
 
-/// A clone call, and the child's method into `entry` and out of the process, without a return through
-/// a frame that is the parent's.
-///
-/// # Safety
-/// As [`clone3`].
+/// Makes a clone call. The child calls `entry` and ends the process, without returning through a
+/// frame of the parent.
 unsafe fn fork_into<T>(
     number: c_long,
     args: [usize; 5],
@@ -136,10 +133,11 @@ unsafe fn fork_into<T>(
     let raw: isize;
     let [a, b, c, d, e] = args;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the parent's path is a plain system call. The child's begins with result 0 on the new
-    // stack, whose end is 16-byte aligned as `call` wants it, marks the outermost frame, and
-    // ends in exit_group. No `nostack`: where clone is emulated by a fork (valgrind), the child
-    // goes on on a copy of this stack, and the compiler must not keep anything below its pointer.
+    // SAFETY: the parent's path is a plain system call. The child begins with result 0 on the new
+    // stack, whose end is 16-byte aligned as `call` needs it, marks the outermost frame, and ends
+    // in exit_group. Not `nostack`: where clone is emulated by a fork (valgrind), the child
+    // continues on a copy of this stack, and the compiler must keep nothing below the stack
+    // pointer.
     unsafe {
         asm!(
             "syscall",
@@ -161,7 +159,7 @@ unsafe fn fork_into<T>(
         );
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: as above; the link register is cleared to mark the outermost frame.
+    // SAFETY: as above. The link register is cleared to mark the outermost frame.
     unsafe {
         asm!(
             "svc 0",

@@ -1,4 +1,4 @@
-//! Pipes: made close-on-exec, our end non-blocking, the child's end blocking.
+//! Pipes of a child's streams: making them and reading them.
 
 use crate::kernel::linux::poll::uring::{RingRead, RingReads, Uring};
 use crate::kernel::linux::table::{Reader, Table};
@@ -13,17 +13,17 @@ use rustix::pipe::{PipeFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with}
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// A new pipe, or pair of sockets, by whose end is whose.
+/// A new pipe or pair of sockets. Both ends are close-on-exec.
 #[derive(Debug)]
 pub(crate) struct Pipe {
-    /// Non-blocking.
+    /// The loop's end, non-blocking.
     pub host_end: OwnedFd,
-    /// Blocking, as programs expect of what they are started with.
+    /// The child's end, blocking, as programs expect of their streams.
     pub child_end: OwnedFd,
 }
 
 impl Pipe {
-    /// A pipe that the child writes.
+    /// A pipe from the child to the host.
     pub(crate) fn from_child() -> Result<Pipe, Errno> {
         let (host_end, child_end) = pipe_with(PipeFlags::CLOEXEC)?;
         set_nonblocking(&host_end)?;
@@ -33,11 +33,11 @@ impl Pipe {
         })
     }
 
-    /// The same, of a capacity to ask for, in bytes; and what was had.
+    /// A pipe from the child of the requested capacity in bytes, and the capacity that it has.
     ///
     /// A refusal is no error. A process that is not root gets at most /proc/sys/fs/pipe-max-size
-    /// (EPERM), and nothing more once the pipes of one user hold
-    /// /proc/sys/fs/pipe-user-pages-soft (pipe(7)).
+    /// (EPERM), and no more once the pipes of one user hold /proc/sys/fs/pipe-user-pages-soft
+    /// (pipe(7)).
     pub(crate) fn of_capacity(size: u32) -> Result<(Pipe, Option<u32>), Errno> {
         let pipe = Pipe::from_child()?;
         let had = fcntl_setpipe_size(&pipe.host_end, usize::try_from(size).unwrap_or(usize::MAX));
@@ -45,7 +45,7 @@ impl Pipe {
         Ok((pipe, had.and_then(|had| u32::try_from(had).ok())))
     }
 
-    /// A pair of sockets whose other end the child writes.
+    /// A pair of sockets, of which the child writes one.
     pub(crate) fn sockets() -> Result<Pipe, Errno> {
         let (host_end, child_end) = socketpair(
             AddressFamily::UNIX,
@@ -54,7 +54,7 @@ impl Pipe {
             None,
         )?;
         set_nonblocking(&host_end)?;
-        // Who reads the other end finds it at its end.
+        // A read of the child's end finds end of file.
         shutdown(&host_end, Shutdown::Write)?;
         Ok(Pipe {
             host_end,
@@ -62,7 +62,7 @@ impl Pipe {
         })
     }
 
-    /// A pipe that the child reads.
+    /// A pipe from the host to the child.
     pub(crate) fn to_child() -> Result<Pipe, Errno> {
         let (child_end, host_end) = pipe_with(PipeFlags::CLOEXEC)?;
         set_nonblocking(&host_end)?;
@@ -73,17 +73,17 @@ impl Pipe {
     }
 }
 
-/// The two ends of a pipe are two open files: the flag of one is not the other's. A new one has no
-/// other flag that can be set.
+/// The ends of a pipe are two open files, each with flags of its own. A new one has no other flag
+/// that can be set.
 fn set_nonblocking(fd: &OwnedFd) -> Result<(), Errno> {
     Ok(fcntl_setfl(fd, OFlags::NONBLOCK)?)
 }
 
-/// Where a read goes: the rest of the stream's block, then the spare.
+/// The buffers of a read: the rest of the stream's block, then the spare.
 pub(crate) fn room_and_spare(op: &mut ReadOp) -> [IoSliceMut<'_>; 2] {
     let room: &mut [u8] = match &mut op.room {
-        // A block cannot be fuller than it is long; `get_mut` answers `None` then, and nothing is
-        // read into it.
+        // A block cannot hold more than its length. If it did, `get_mut` would return `None`, and
+        // nothing would be read into it.
         Some((block, used)) => block
             .bytes_mut()
             .get_mut(*used as usize..)
@@ -127,9 +127,9 @@ fn read_once(reader: &mut Reader, op: &mut ReadOp) -> ReadResult {
     interpret(result.map_err(Errno::from), asked, reader)
 }
 
-/// What a read means that asked for so many bytes. What the poll set has said of a hang-up is taken
-/// back when the read shows that somebody can write again (a pipe can be opened anew through
-/// /proc).
+/// Interprets the result of a read of at most `asked` bytes. EAGAIN shows that somebody has a write
+/// end again (a pipe can be opened anew through /proc), so an earlier hang-up does not count any
+/// more.
 pub(crate) fn interpret(
     result: Result<usize, Errno>,
     asked: usize,
@@ -137,7 +137,7 @@ pub(crate) fn interpret(
 ) -> ReadResult {
     match result {
         Ok(0) => ReadResult::End,
-        // A read of a socket stops where a message carried a descriptor, whatever comes behind it.
+        // A read of a socket stops behind a message that carried a descriptor, whatever follows.
         Ok(n) => ReadResult::Data {
             n,
             more_available: n == asked || reader.hung_up || reader.is_socket(),
@@ -150,8 +150,7 @@ pub(crate) fn interpret(
     }
 }
 
-/// A read that is alone: the ring has no call to spare there, and a request of it costs more than
-/// the call itself.
+/// A single read, without the ring: a request of the ring costs more than the call.
 fn read_single(ring: &mut Uring, table: &mut Table, op: &mut ReadOp) {
     op.result = ReadResult::Stale;
     let Some(reader) = table.reader(op.stream) else {
@@ -164,7 +163,7 @@ fn read_single(ring: &mut Uring, table: &mut Table, op: &mut ReadOp) {
             more_available: false,
             ..
         } => ring.rearm(reader.fd.as_fd()),
-        // It will be read again, or closed, without a notice.
+        // The reactor reads it again, or closes it, without a notice.
         ReadResult::Data {
             more_available: true,
             ..
@@ -176,7 +175,7 @@ fn read_single(ring: &mut Uring, table: &mut Table, op: &mut ReadOp) {
     ring.submit();
 }
 
-/// A batch in one call.
+/// A batch of reads in one system call.
 pub(crate) fn read_batch(ring: &mut Uring, table: &mut Table, batch: &mut Batch) {
     if let [op] = &mut batch[..] {
         return read_single(ring, table, op);
@@ -188,7 +187,7 @@ pub(crate) fn read_batch(ring: &mut Uring, table: &mut Table, batch: &mut Batch)
         if let Some(reader) = table.reader_at(op.stream) {
             let into = room_and_spare(op);
             asked.push((place, into[0].len() + into[1].len()));
-            // After a hang-up it is hot until it is read out: there is nothing to be told.
+            // After a hang-up the stream is read to its end without further notices.
             reads.push(RingRead {
                 fd: reader.fd.as_fd(),
                 into,
@@ -215,18 +214,18 @@ pub(crate) fn read_batch(ring: &mut Uring, table: &mut Table, batch: &mut Batch)
     ring.submit();
 }
 
-/// Before a socket is closed: from here on who writes gets EPIPE and SIGPIPE, as with a pipe (who
-/// sleeps in a write gets the error alone). Closed with bytes unread it would be ECONNRESET, and no
-/// signal.
+/// Shuts a socket down before it is closed, so that a writer gets EPIPE and SIGPIPE, as with a pipe
+/// (one that sleeps in a write gets only the error). If it were closed with bytes unread, the
+/// writer would get ECONNRESET and no signal.
 pub(crate) fn shut_down_socket(fd: BorrowedFd<'_>) {
-    // ENOTCONN: the other end is closed.
+    // ENOTCONN means that the other end is closed.
     if shutdown(fd, Shutdown::Read).is_ok() {
-        // Nothing is added any more: this comes to its end.
+        // No bytes are added any more, so this ends.
         let _ = discard(fd, &mut [0; 8 << 10], limits::PIPE_MAX as usize);
     }
 }
 
-/// Reads and throws away, at most `most` bytes. `true` when there may be more, `None` when the pipe
+/// Reads and discards at most `most` bytes. `Some(true)` if there may be more, `None` when the pipe
 /// has ended or failed.
 pub(crate) fn discard(fd: BorrowedFd<'_>, scratch: &mut [u8], most: usize) -> Option<bool> {
     let mut read_so_far = 0;
@@ -244,8 +243,8 @@ pub(crate) fn discard(fd: BorrowedFd<'_>, scratch: &mut [u8], most: usize) -> Op
 
 #[cfg(test)]
 mod tests {
-    // Alone in a process: between clone and exec a neighbour's child holds copies of every pipe of
-    // the process.
+    // Each test that closes a pipe runs in a process of its own: between clone and exec, a child of
+    // another test holds copies of all pipes.
     use super::*;
     use crate::capture::Pool;
     use crate::testing::isolation::alone;
@@ -275,7 +274,7 @@ mod tests {
         }
     }
 
-    /// What comes behind a message that carried a descriptor makes no notice of its own.
+    /// What follows a message that carried a descriptor makes no notice of its own.
     #[test]
     fn a_socket_is_hot_until_it_is_read_out_and_the_other_end_reads_nothing() {
         alone(
@@ -361,7 +360,7 @@ mod tests {
                 (had, Some(had as u32))
             );
         }
-        // More than there can be.
+        // More than any pipe can have.
         let (pipe, told) = Pipe::of_capacity(u32::MAX).expect("pipe");
         assert_eq!(
             fcntl_getpipe_size(&pipe.host_end).ok(),

@@ -1,4 +1,4 @@
-//! The three streams of a child: which descriptor it gets, and what is left with whom.
+//! Makes the descriptors of a child's three streams.
 
 use super::read::Pipe;
 use crate::command::Transport;
@@ -9,26 +9,25 @@ use crate::types::{Errno, SpawnError, SpawnStep};
 use rustix::fs::{CWD, FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, openat};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// What a spawn needs of descriptors, made before the child exists. Dropped, everything is closed
-/// again.
+/// The descriptors of a spawn, made before the child exists. Dropping it closes them.
 #[derive(Debug)]
 pub(crate) struct StdioSetup {
-    /// What becomes the child's 0, 1 and 2.
+    /// What becomes descriptor 0, 1 and 2 of the child.
     pub targets: [ChildEnd; 3],
-    /// The child's stdio of its pipes: closed once it has its own.
+    /// The child's ends of its pipes. They are closed once the child has its copies.
     pub child_ends: [Option<OwnedFd>; 3],
-    /// The write end that the loop feeds.
+    /// The write end of a stdin that the loop feeds.
     pub stdin: Option<OwnedFd>,
-    /// The stdio that the loop reads.
+    /// The read ends of captured streams.
     pub readers: [Option<Reader>; 2],
-    /// Capacities that were had, where one was asked for.
+    /// Capacities of the pipes in bytes, where the command asks for one.
     pub capacities: [Option<u32>; 2],
-    /// StdioSetup for the host.
+    /// The host's ends of raw streams.
     pub raw: [Option<OwnedFd>; 3],
 }
 
 impl StdioSetup {
-    /// Makes what the plan says. `null` is /dev/null, opened at the first need and kept.
+    /// Makes the descriptors of a plan. /dev/null is opened when it is first needed, and kept.
     pub(crate) fn make(
         plan: &Plan,
         dev_null: &mut Option<OwnedFd>,
@@ -84,7 +83,7 @@ impl StdioSetup {
             OutputPlan::Inherit => ChildEnd::Inherit,
             OutputPlan::Null => open_dev_null(dev_null)?,
             OutputPlan::Fd(fd) => given(fd),
-            // stdout was made before: the same descriptor twice, or the host's own stdout.
+            // The same descriptor as stdout, or the host's own stdout.
             OutputPlan::ToStdout => match self.targets[1] {
                 ChildEnd::Inherit => ChildEnd::Fd(rustix::stdio::raw_stdout()),
                 end => end,
@@ -135,13 +134,13 @@ fn given(fd: &OwnedFd) -> ChildEnd {
         && let Ok(flags) = fcntl_getfl(fd)
         && flags.contains(OFlags::NONBLOCK)
     {
-        // Cannot fail for an open pipe.
+        // This cannot fail for an open pipe.
         let _ = fcntl_setfl(fd, flags.difference(OFlags::NONBLOCK));
     }
     ChildEnd::Fd(fd.as_raw_fd())
 }
 
-/// Sockets, and the inode of the child's: the only thing by which those who hold it are known.
+/// A pair of sockets, and the inode of the child's end, by which its holders are found.
 fn sockets() -> Result<(Pipe, u32), Errno> {
     let pipe = Pipe::sockets()?;
     let inode = rustix::fs::fstat(&pipe.child_end)?.st_ino;

@@ -39,7 +39,7 @@ pub(crate) fn write(fd: BorrowedFd<'_>, bytes: &[u8], without_signal: bool) -> W
             Some(result) => result,
         };
         return match result {
-            // A pipe takes at least a byte or says EAGAIN.
+            // A pipe takes at least one byte or says EAGAIN.
             Ok(0) => Wrote::Full,
             Ok(n) => Wrote::Took(n),
             Err(libc::EINTR) => continue,
@@ -78,7 +78,7 @@ fn write_under_mask(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, i32> {
     let pipe = sigpipe();
     let was_pending = is_pending(libc::SIGPIPE);
     let mut before = pipe;
-    // SAFETY: both sets live here.
+    // SAFETY: both sets are live.
     let errno = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const pipe, &raw mut before) };
     if errno != 0 {
         return Err(errno);
@@ -89,8 +89,8 @@ fn write_under_mask(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, i32> {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // SAFETY: set and time live here; no information is asked for. EINTR: nothing was taken
-        // yet.
+        // SAFETY: set and time are live, and no information is asked for. After EINTR nothing was
+        // taken yet.
         while unsafe { libc::sigtimedwait(&raw const pipe, std::ptr::null_mut(), &raw const now) }
             == -1
             && last_errno() == libc::EINTR
@@ -104,7 +104,7 @@ fn write_under_mask(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, i32> {
 }
 
 fn is_pending(signal: i32) -> bool {
-    // SAFETY: plain bits, filled in by the next call.
+    // SAFETY: plain bits, which the next call fills in.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
     // SAFETY: the set lives here.
     if unsafe { libc::sigpending(&raw mut set) } != 0 {
@@ -115,7 +115,7 @@ fn is_pending(signal: i32) -> bool {
 }
 
 fn sigpipe() -> libc::sigset_t {
-    // SAFETY: plain bits; made an empty set by the next call.
+    // SAFETY: plain bits, which the next call makes an empty set.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
     // SAFETY: the set lives here.
     unsafe { libc::sigemptyset(&raw mut set) };
@@ -174,8 +174,7 @@ mod tests {
             "a_reader_that_is_gone_raises_no_signal_even_under_the_default_action",
             module_path!(),
             || {
-                // SAFETY: sets the default action, which ends this process of its own if a SIGPIPE
-                // comes through.
+                // SAFETY: sets the default action, by which a SIGPIPE would end this process.
                 unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
                 for way in ways() {
                     let (reader, writer) = nonblocking();
@@ -194,11 +193,11 @@ mod tests {
             module_path!(),
             || {
                 let set = sigpipe();
-                // SAFETY: the set lives here; this thread alone is changed.
+                // SAFETY: the set is live, and only this thread is changed.
                 unsafe {
                     libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut())
                 };
-                // SAFETY: sent to this thread, which has it blocked.
+                // SAFETY: the signal goes to this thread, which blocks it.
                 unsafe { libc::raise(libc::SIGPIPE) };
                 let (reader, writer) = nonblocking();
                 drop(reader);

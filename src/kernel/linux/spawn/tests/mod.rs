@@ -48,7 +48,7 @@ fn free() -> SpawnOptions {
     }
 }
 
-/// The same; with the environment variable `LASTWORDS_VFORK` the caller waits for exec, as it must
+/// The same. With the environment variable `LASTWORDS_VFORK` the caller waits for exec, as it must
 /// under valgrind.
 fn options() -> SpawnOptions {
     SpawnOptions {
@@ -57,7 +57,7 @@ fn options() -> SpawnOptions {
     }
 }
 
-/// Every method to make and to equip a child that can be had on a new kernel.
+/// Every combination of calls that a new kernel allows to be tried.
 fn all_options() -> [SpawnOptions; 4] {
     [
         options(),
@@ -124,7 +124,7 @@ fn known(pending: &mut PendingSpawn) -> SpawnOutcome {
     pending.outcome()
 }
 
-/// Runs it with its output in a pipe, to its end; what it wrote, and its status.
+/// Runs a plan to its end; what it wrote, and its status.
 fn output(spawner: &mut Spawner, plan: Plan) -> Result<(String, ExitStatus), SpawnError> {
     let (read, write) = pipe();
     let null = null();
@@ -148,15 +148,15 @@ fn output(spawner: &mut Spawner, plan: Plan) -> Result<(String, ExitStatus), Spa
     }
 }
 
-/// What it writes, on one line.
+/// What the child writes, trimmed.
 fn says(spawner: &mut Spawner, plan: Plan) -> String {
     let (text, status) = output(spawner, plan).expect("starts");
     assert!(status.success(), "{status}: {text}");
     text.trim_end().to_owned()
 }
 
-/// From now on panics in a copy of this process are told on stderr. Set up before there is one: in
-/// the copy the lock for it may be held by a thread that it has not.
+/// Reports panics in forked copies of this process on stderr. Set up before there is one: in the
+/// copy, a thread that does not exist there may hold the lock for it.
 fn told_in_copies() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -193,7 +193,7 @@ fn in_a_process_of_its_own(test: impl FnOnce()) {
     assert!(status.success(), "in a process of its own: {status}");
 }
 
-/// From now on these system calls fail, in this process and its children.
+/// Makes these system calls fail in this process and its children.
 fn refuse(calls: &[(std::ffi::c_long, i32)]) {
     let op = |code: u32, jump: u8, k: u32| libc::sock_filter {
         code: code as u16,
@@ -269,7 +269,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Opens descriptors until one has this number, or there are no more.
+/// Opens descriptors until one has this number, or until the limit is reached.
 fn fill(to: RawFd) -> Vec<OwnedFd> {
     let null = null();
     let mut filled = Vec::new();

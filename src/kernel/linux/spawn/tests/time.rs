@@ -1,5 +1,6 @@
-//! How long a caller stands still, and how many children it can make. Judged only as far as a
-//! loaded machine allows; the numbers are told with the environment variable `LASTWORDS_SPAWNS`.
+//! How long a start suspends its caller, and how many children can be made. The bounds are
+//! generous, for loaded machines; with the environment variable `LASTWORDS_SPAWNS` the numbers are
+//! printed.
 
 use crate::kernel::linux::spawn::tests::*;
 use std::collections::VecDeque;
