@@ -172,7 +172,8 @@ impl WorldOracle {
         };
         let names_nobody = settled.processes.iter().all(|p| p.pid == watched.pid);
         let is_none = matches!(settled.state, SettledAs::None | SettledAs::Disabled);
-        if !is_none && !(self.naming(watched) == Naming::Incomplete && names_nobody) {
+        let may_miss = self.naming(watched) == Naming::Incomplete;
+        if !is_none && !(may_miss && names_nobody) {
             self.fail(
                 watched,
                 "background work of a leader without children",

@@ -50,8 +50,10 @@ extern "C" fn on_abort(signal: libc::c_int) {
         let sent = unsafe { libc::syscall(call, pidfd, libc::SIGKILL, info, WHOLE_GROUP) };
         // EINVAL: before Linux 6.9. Any other error says that the group is empty, and its number may
         // belong to somebody else.
-        // SAFETY: a pointer to the errno of this thread.
-        let errno = unsafe { *libc::__errno_location() };
+        // SAFETY: the call has no preconditions.
+        let location = unsafe { libc::__errno_location() };
+        // SAFETY: it points to the errno of this thread.
+        let errno = unsafe { *location };
         by_number = sent != 0 && matches!(errno, libc::EINVAL | libc::ENOSYS);
     }
     if by_number && group > 1 {
