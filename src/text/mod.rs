@@ -1,4 +1,13 @@
-//! Safe text: the projection of bytes that a child wrote into lines that may be shown. Pure.
+//! Safe text: turns the bytes that a child wrote into lines that may be shown. Pure.
+//!
+//! ```text
+//!  sanitize        a line of bytes -> text without control characters
+//!  redact          a line of text  -> the line without its secrets
+//!  lines           bytes in any pieces -> lines of safe text
+//!  tail            the newest lines of kept bytes, on request
+//!  streaming_tail  the newest lines, as they arrive
+//!  projection      the public entry to all of these
+//! ```
 
 pub mod lines;
 pub mod projection;

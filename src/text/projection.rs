@@ -1,9 +1,8 @@
-//! What a host may show of a stream: the safe projection.
+//! The projection: the public entry to safe text.
 
 use super::lines::Lines;
-use super::redact::literals::Literals;
-use super::redact::{REDACTED, Redactor, key_value};
-use super::sanitize::Sanitizer;
+use super::redact::{End, Literals, REDACTED, Redactor, key_value};
+use super::sanitize::{LineText, Sanitizer, Window};
 use super::tail;
 use crate::capture::captured::Captured;
 use crate::types::limits::LINE;
@@ -13,26 +12,45 @@ use std::sync::Arc;
 
 /// The fewest bytes that a registered secret may have.
 const SHORTEST: usize = 4;
-/// The fewest bytes of a line that stands for a secret of several lines, if any has as many.
+/// The fewest bytes of a line of a secret of several lines, if any line has as many.
 const TELLING: usize = 8;
 
-/// Makes safe text of raw bytes: lines that can be shown on a terminal, logged and stored.
+/// Turns raw bytes into lines of text that are safe to show on a terminal, to log and to store.
 ///
-/// Terminal control sequences are taken out, a carriage return keeps the last version of its line,
-/// a backspace erases, other controls but tabs are dropped, what is not UTF-8 and what changes the
-/// direction of text becomes U+FFFD, and a line is at most 8 KiB. Secrets become `[redacted]`:
-/// authorization headers, userinfo in URLs, tokens of well-known shapes, private keys, values of
-/// names such as `password` and `api_key`, and what the host has registered. The result is the same
-/// for every split of the input, and projecting it again changes nothing.
+/// * Terminal control sequences are removed. A carriage return keeps the last version of its line, a
+///   backspace erases, other control characters but tabs are dropped. Invalid UTF-8 and characters
+///   that change the direction of text become U+FFFD.
+/// * A line has at most 8 KiB. Of a longer one about 4 KiB are shown from either end, with a mark
+///   between them that says how many bytes are missing.
+/// * Secrets become `[redacted]`: see [below](#secrets).
 ///
-/// Cheap to clone. The default redacts the known shapes.
+/// The result is the same for every split of the input, and projecting it again changes nothing. The
+/// cost is linear in the input. A projection is cheap to clone; the default one redacts the shapes
+/// below.
 ///
 /// ```
 /// use lastwords::Projection;
 /// let projection = Projection::builder().secret("hunter2\n")?.build()?;
-/// assert_eq!(projection.text("10%\r\x1b[32m100%\x1b[0m\r\ntoken=abc hunt\x1b[1mer2"), "100%\ntoken=[redacted] [redacted]");
+/// let raw = "10%\r\x1b[32m100%\x1b[0m\r\ntoken=abc hunt\x1b[1mer2";
+/// assert_eq!(projection.text(raw), "100%\ntoken=[redacted] [redacted]");
 /// # Ok::<(), lastwords::SecretError>(())
 /// ```
+///
+/// # Secrets
+///
+/// | what | how it is recognized |
+/// | --- | --- |
+/// | registered literals | wherever they stand, at least 4 bytes; [`ProjectionBuilder::secret`] |
+/// | values of names | `password`, `passwd`, `passphrase`, `pass`, `pwd`, `secret`, `token`, `credential`, and keys such as `api_key`, `access_key`, `private_key`, as the end of a name in any usual spelling, before `=`, `:`, `=>`, `:=`, in XML, JSON, headers, query strings, and as the argument of an option |
+/// | `Authorization` headers | of every scheme; `Bearer` and `Basic` credentials anywhere |
+/// | users and passwords | `scheme://user:password@host`, `-u user:password`, `--user=user:password` |
+/// | tokens | AWS, GitHub, GitLab, Slack, Google, OpenAI, Anthropic, Stripe, npm, PyPI, RubyGems, Docker, Hugging Face, SendGrid, Twilio, Mailgun, DigitalOcean, Shopify, Databricks, Vault, Grafana, Atlassian and others, by their beginnings and lengths; JSON web tokens; signatures in URLs |
+/// | private keys | PEM and similar blocks, over several lines, also when one end is missing |
+///
+/// Where a stream ends within a line, the end could be the beginning of a secret. There, four bytes
+/// or more of a registered literal, and a token that is still too short, are redacted as well.
+///
+/// Not recognized: a secret in a format of its own without a name before it. Register it.
 #[derive(Clone, Debug)]
 pub struct Projection {
     redactor: Option<Arc<Redactor>>,
@@ -47,7 +65,7 @@ impl Default for Projection {
 }
 
 impl Projection {
-    /// A projection with secrets of the host's own, or without redaction.
+    /// Builds a projection that redacts registered literals as well, or nothing.
     pub fn builder() -> ProjectionBuilder {
         ProjectionBuilder {
             literals: BTreeSet::new(),
@@ -60,24 +78,27 @@ impl Projection {
         self.redactor.is_some()
     }
 
-    /// The streaming form: lines as they arrive.
+    /// The streaming form, for bytes that arrive in pieces.
     pub fn lines(&self) -> Lines {
         Lines::new(self)
     }
 
-    /// The newest `lines` lines, of those that begin at the offsets from `from` to below `to` of
-    /// the stream (a line that begins there is taken whole, as far as it has come, so that none
-    /// is shown in two halves).
+    /// The newest `lines` lines of what is kept of a stream, oldest first; of the lines that begin
+    /// at the offsets from `from` to below `to`. A line that begins there is given as far as it has
+    /// come.
     ///
-    /// A line whose beginning is not kept any more is left out; if there is no other, a mark stands
-    /// for it. A private key whose beginning is not kept is redacted from there on. A last line
-    /// without a newline counts. Works backwards from the end: what it costs depends on the
-    /// lines it gives.
+    /// A line whose beginning is not kept any more is left out. If there is no other, its last 8 KiB
+    /// are given from the first white space on, behind a mark. A private key whose beginning is not
+    /// kept is redacted from the oldest kept byte on. A last line without a newline counts; its end
+    /// is treated as [`Lines::finish`] does.
+    ///
+    /// Works backwards from the end: the cost depends on the lines that are given, not on how much
+    /// is kept.
     pub fn last_lines(&self, captured: &Captured, from: u64, to: u64, lines: usize) -> Vec<String> {
         tail::last_lines(self, captured, from, to, lines)
     }
 
-    /// The projection of a text, such as a message.
+    /// The projection of a whole text, such as a message or an argument, with `\n` between lines.
     pub fn text(&self, text: &str) -> String {
         let mut out = String::new();
         let mut first = true;
@@ -89,12 +110,12 @@ impl Projection {
         };
         let mut lines = self.lines();
         lines.push(text.as_bytes(), &mut line);
-        lines.finish(&mut line);
+        lines.close(End::Complete, &mut line);
         out
     }
 
-    /// The projection of a command line, one string per argument. A secret that follows an option
-    /// in an argument of its own is found as well: `--token abc`, `-u user:password`.
+    /// The projection of a command line, one string per argument. A secret is found in an argument
+    /// of its own, too: `--token abc`, `-u user:password`, `-uuser:password`.
     pub fn command_line<A: AsRef<[u8]>>(
         &self,
         arguments: impl IntoIterator<Item = A>,
@@ -103,20 +124,24 @@ impl Projection {
         let mut shown = Vec::new();
         for argument in arguments {
             let argument = String::from_utf8_lossy(argument.as_ref()).into_owned();
-            let secret = self.redacts()
-                && !argument.starts_with('-')
-                && key_value::is_option(&option, &argument);
-            shown.push(if secret {
-                REDACTED.to_owned()
-            } else {
-                self.text(&argument)
-            });
+            shown.push(
+                if self.redacts() && key_value::is_option(&option, &argument) {
+                    REDACTED.to_owned()
+                } else if let Some(secret) =
+                    key_value::user_in_option(&argument).filter(|_| self.redacts())
+                {
+                    let option = argument.get(..secret.start).unwrap_or_default();
+                    format!("{option}{REDACTED}")
+                } else {
+                    self.text(&argument)
+                },
+            );
             option = argument;
         }
         shown
     }
 
-    /// Both are copies of one, so that they make the same of every text.
+    /// Whether both are clones of one projection, which make the same of every text.
     pub(crate) fn is_same(&self, other: &Projection) -> bool {
         match (&self.redactor, &other.redactor) {
             (Some(own), Some(other)) => Arc::ptr_eq(own, other),
@@ -129,21 +154,33 @@ impl Projection {
         self.redactor.as_deref()
     }
 
-    /// Bytes of a line's text that are looked at; what is beyond is counted.
-    pub(super) fn window(&self) -> usize {
-        self.redactor()
-            .map_or(LINE, |redactor| 2 * (LINE + redactor.margin()))
+    /// What is kept of the end of a long line: the bytes that are shown, and as many more as a
+    /// registered secret has that begins before them.
+    pub(super) fn window(&self) -> Window {
+        Window {
+            size: LINE + self.redactor().map_or(0, Redactor::longest),
+            redactor: self.redactor.clone(),
+        }
     }
 }
 
-/// Makes a [`Projection`].
+/// Collects the secrets of a host for a [`Projection`]; made by [`Projection::builder`].
+///
+/// ```
+/// use lastwords::Projection;
+/// let mut builder = Projection::builder();
+/// builder.secret("correct horse")?.secret(std::env::var("PATH").unwrap_or_default())?;
+/// let projection = builder.build()?;
+/// assert_eq!(projection.text("a correct horse"), "a [redacted]");
+/// # Ok::<(), lastwords::SecretError>(())
+/// ```
 #[derive(Clone)]
 pub struct ProjectionBuilder {
     literals: BTreeSet<Vec<u8>>,
     redact: bool,
 }
 
-/// No secret.
+/// Shows the number of secrets.
 impl fmt::Debug for ProjectionBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ProjectionBuilder")
@@ -154,8 +191,13 @@ impl fmt::Debug for ProjectionBuilder {
 }
 
 impl ProjectionBuilder {
-    /// Registers a secret of at least 4 bytes, without newlines at its end. It is found in its raw
-    /// form and as the projection shows it. One of several lines is found line by line.
+    /// Registers a secret of at least 4 bytes; newlines at its end are ignored. It is found in its
+    /// raw form and in the form that the projection gives it. A secret of several lines is
+    /// registered line by line, without those of fewer than 8 bytes (4 if all are short).
+    ///
+    /// # Errors
+    ///
+    /// The secret, or all of its lines, have fewer than 4 bytes of text.
     pub fn secret(&mut self, secret: impl AsRef<[u8]>) -> Result<&mut Self, SecretError> {
         let raw = secret.as_ref();
         let raw = raw
@@ -173,13 +215,17 @@ impl ProjectionBuilder {
                 kind: SecretErrorKind::TooShort,
             });
         }
-        let mut sanitizer = Sanitizer::new(usize::MAX);
+        let mut sanitizer = Sanitizer::new(Window {
+            size: usize::MAX,
+            redactor: None,
+        });
+        let mut text = LineText::default();
         let mut parts: Vec<Vec<u8>> = Vec::new();
         for line in raw.split(|byte| *byte == b'\n') {
             sanitizer.feed(line);
-            let shown = sanitizer.end().0.to_vec();
-            sanitizer.clear();
-            // A raw form with controls in it never gets into the projection.
+            sanitizer.take(&mut text);
+            let shown = text.as_str().as_bytes().to_vec();
+            // No raw form with control characters is ever in a projection.
             if shown != line && !line.iter().any(u8::is_ascii_control) {
                 parts.push(line.to_vec());
             }
@@ -206,29 +252,32 @@ impl ProjectionBuilder {
         Ok(self)
     }
 
-    /// Whether secrets are redacted at all. On by default.
+    /// Turns all redaction on or off. Default on.
     pub fn redact(&mut self, redact: bool) -> &mut Self {
         self.redact = redact;
         self
     }
 
-    /// The projection. Fails only if there are more secrets than can be searched together: hundreds
-    /// of millions of bytes.
+    /// Builds the projection.
+    ///
+    /// # Errors
+    ///
+    /// The secrets have more than four billion bytes together.
     pub fn build(&self) -> Result<Projection, SecretError> {
         if !self.redact {
             return Ok(Projection { redactor: None });
         }
-        let literals =
-            Literals::new(self.literals.iter().cloned().collect()).map_err(|_| SecretError {
-                kind: SecretErrorKind::TooMany,
-            })?;
+        let literals = self.literals.iter().map(Vec::as_slice);
+        let literals = Literals::new(literals).ok_or(SecretError {
+            kind: SecretErrorKind::TooMany,
+        })?;
         Ok(Projection {
             redactor: Some(Arc::new(Redactor::new(literals))),
         })
     }
 }
 
-/// A secret cannot be registered. Says why, never what it is.
+/// Why a secret cannot be registered. Never shows the secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SecretError {
     kind: SecretErrorKind,
@@ -242,8 +291,7 @@ enum SecretErrorKind {
 }
 
 impl SecretError {
-    /// It has fewer than 4 bytes, or would have as text (spec: too short to be told from other
-    /// text).
+    /// Whether the secret has fewer than 4 bytes of text: so short a text is found in any output.
     pub fn is_too_short(&self) -> bool {
         matches!(
             self.kind,
@@ -252,7 +300,7 @@ impl SecretError {
     }
 }
 
-/// Reads after "failed to".
+/// Completes the sentence "failed to ...".
 impl fmt::Display for SecretError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.kind {

@@ -1,4 +1,4 @@
-//! Takes one line at a time apart: control sequences out, carriage returns and backspaces carried
+//! Makes one line at a time safe to show: control sequences out, carriage returns and backspaces carried
 //! out, what is not text replaced. Byte by byte the same for every split of the input.
 //!
 //! ```text
@@ -8,12 +8,20 @@
 //!     '--final--------'                    and from everywhere at the end of the line
 //! ```
 
+use super::redact::Redactor;
+use crate::types::limits::LINE;
 use arrayvec::ArrayVec;
+use std::ops::Range;
+use std::sync::Arc;
 
+/// Bytes of a line that are kept from its beginning.
+const FIRST: usize = LINE;
+/// Bytes with which the beginning of a secret is recognized, less one.
+const BEGINNING: usize = 3;
 /// Stands for what is not text.
 const REPLACED: char = char::REPLACEMENT_CHARACTER;
-/// Bytes that are looked at together for characters beyond ASCII: bounds the work that is done
-/// again after a special one.
+/// Bytes of text beyond ASCII that are decoded at a time. Bounds what is decoded twice when a
+/// special character ends it early.
 const SPAN: usize = 128;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,23 +42,123 @@ enum State {
     Stringing,
 }
 
-/// The text of a line: what fits, and how much more there was.
+/// The text of a line. A line that is too long has lost bytes of its middle.
 #[derive(Clone, Debug, Default)]
-struct Version {
-    /// UTF-8 always.
-    text: Vec<u8>,
-    /// Characters beyond the capacity.
-    over: u64,
+pub(super) struct LineText {
+    /// Always UTF-8.
+    bytes: Vec<u8>,
+    /// Where the lost bytes would stand. Meaningless while there are none.
+    gap: usize,
+    lost: u64,
+    /// Whether the last word before the gap, or within it, may hold the beginning of a secret.
+    is_suspect: bool,
 }
 
-impl Version {
+impl LineText {
     fn is_empty(&self) -> bool {
-        self.text.is_empty()
+        self.bytes.is_empty()
     }
 
-    fn clear(&mut self) {
-        self.text.clear();
-        self.over = 0;
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        (self.gap, self.lost, self.is_suspect) = (0, 0, false);
+    }
+
+    /// The text that is kept.
+    pub(super) fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes).unwrap_or_default()
+    }
+
+    /// Where bytes were lost in the text, if any were, and how many.
+    pub(super) fn gap(&self) -> Option<(usize, u64)> {
+        (self.lost > 0).then_some((self.gap, self.lost))
+    }
+
+    /// Whether the text behind the gap may begin with the end of a secret.
+    pub(super) fn is_suspect(&self) -> bool {
+        self.is_suspect
+    }
+
+    /// Appends text; there is a limit to how much is kept.
+    fn push(&mut self, text: &str, window: &Window) {
+        let full = FIRST.saturating_add(window.size.saturating_mul(2));
+        if self.bytes.len() + text.len() <= full {
+            self.bytes.extend_from_slice(text.as_bytes());
+            return;
+        }
+        for c in text.chars() {
+            if self.bytes.len() + c.len_utf8() > full {
+                self.lose(window);
+            }
+            let mut bytes = [0; 4];
+            self.bytes
+                .extend_from_slice(c.encode_utf8(&mut bytes).as_bytes());
+        }
+    }
+
+    /// The same, for text that is ASCII.
+    fn push_ascii(&mut self, mut ascii: &[u8], window: &Window) {
+        let full = FIRST.saturating_add(window.size.saturating_mul(2));
+        while !ascii.is_empty() {
+            if self.bytes.len() >= full {
+                self.lose(window);
+            }
+            let room = full - self.bytes.len();
+            let (fits, rest) = ascii.split_at(room.min(ascii.len()));
+            self.bytes.extend_from_slice(fits);
+            ascii = rest;
+        }
+    }
+
+    /// Makes room: of the bytes behind the first ones, only those of the window stay.
+    fn lose(&mut self, window: &Window) {
+        let begins = |at: &usize| self.bytes.get(*at).is_none_or(|byte| byte & 0xc0 != 0x80);
+        if self.lost == 0 {
+            self.gap = (0..=FIRST).rev().find(begins).unwrap_or_default();
+        }
+        let end = self.bytes.len();
+        let to = (end.saturating_sub(window.size)..=end).find(begins);
+        let to = to.unwrap_or(end).max(self.gap);
+        let from = if self.lost == 0 { 0 } else { self.gap };
+        self.is_suspect = window.is_suspect(&self.bytes, from..to, self.is_suspect);
+        self.bytes.drain(self.gap..to);
+        self.lost += (to - self.gap) as u64;
+    }
+
+    /// Takes the last character back, or of lost ones the last byte.
+    fn pop(&mut self) {
+        if self.lost > 0 && self.bytes.len() <= self.gap {
+            self.lost -= 1;
+            return;
+        }
+        while self.bytes.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {}
+    }
+}
+
+/// How much is kept of the end of a long line, and what of the rest must be known.
+#[derive(Clone, Debug)]
+pub(super) struct Window {
+    /// Bytes that are kept from the end, at least.
+    pub(super) size: usize,
+    pub(super) redactor: Option<Arc<Redactor>>,
+}
+
+impl Window {
+    /// Whether a secret may have begun in the last word of the range; if that has no white space,
+    /// also if one had before.
+    fn is_suspect(&self, bytes: &[u8], range: Range<usize>, before: bool) -> bool {
+        let Some(redactor) = &self.redactor else {
+            return false;
+        };
+        let lost = bytes.get(range.clone()).unwrap_or_default();
+        let space = lost.iter().rposition(u8::is_ascii_whitespace);
+        let from = range.start + space.unwrap_or_default();
+        // The beginning of a secret may lie across the end of the range.
+        let text = bytes
+            .get(..bytes.len().min(range.end + BEGINNING))
+            .unwrap_or_default();
+        // And across its beginning, which the gap has hidden: then that counts as one.
+        (before && space.is_none()) || redactor.next_place(text, from).is_some()
     }
 }
 
@@ -58,39 +166,39 @@ impl Version {
 #[derive(Clone, Debug)]
 pub(super) struct Sanitizer {
     state: State,
-    /// Something of the line has come.
+    /// Whether the line has any byte yet.
     begun: bool,
-    /// A carriage return came: the next character begins the line anew.
+    /// Whether a carriage return came last: the next character begins the line anew.
     returned: bool,
     /// Bytes of a character that is not complete yet.
     carry: ArrayVec<u8, 4>,
-    now: Version,
-    /// The last version before it that was not empty.
-    before: Version,
-    capacity: usize,
+    now: LineText,
+    /// The last version of the line, before a carriage return, that was not empty.
+    before: LineText,
+    window: Window,
 }
 
 impl Sanitizer {
-    /// An empty line that holds at most `capacity` bytes of text; what is beyond is counted. No
-    /// memory yet.
-    pub(super) fn new(capacity: usize) -> Sanitizer {
+    /// An empty line. Of a long one the first 8 KiB are kept, and the window at its end. Allocates
+    /// nothing.
+    pub(super) fn new(window: Window) -> Sanitizer {
         Sanitizer {
             state: State::Ground,
             begun: false,
             returned: false,
             carry: ArrayVec::new(),
-            now: Version::default(),
-            before: Version::default(),
-            capacity,
+            now: LineText::default(),
+            before: LineText::default(),
+            window,
         }
     }
 
-    /// Nothing of a line has come yet.
+    /// Whether no byte of a line has come yet.
     pub(super) fn is_fresh(&self) -> bool {
         !self.begun
     }
 
-    /// Takes a part of a line; there is no newline in it.
+    /// Takes a part of a line, without a newline in it.
     pub(super) fn feed(&mut self, mut bytes: &[u8]) {
         self.begun |= !bytes.is_empty();
         while let (false, Some(byte)) = (self.carry.is_empty(), bytes.first()) {
@@ -110,22 +218,26 @@ impl Sanitizer {
         }
     }
 
-    /// The line is over: its text (UTF-8), and how many characters did not fit.
-    /// [`Sanitizer::clear`] follows.
-    pub(super) fn end(&mut self) -> (&[u8], u64) {
+    /// The text of the line, which is over. [`Sanitizer::clear`] follows.
+    pub(super) fn end(&mut self) -> &mut LineText {
         if !self.carry.is_empty() {
             self.carry.clear();
             self.step(REPLACED);
         }
-        let line = if self.now.is_empty() {
-            &self.before
+        if self.now.is_empty() {
+            &mut self.before
         } else {
-            &self.now
-        };
-        (&line.text, line.over)
+            &mut self.now
+        }
     }
 
-    /// The line would be over, and there is no text in it.
+    /// Moves the text of the line, which is over, to `line`, and begins the next one.
+    pub(super) fn take(&mut self, line: &mut LineText) {
+        std::mem::swap(self.end(), line);
+        self.clear();
+    }
+
+    /// Whether the line has no text.
     pub(super) fn is_blank(&self) -> bool {
         self.carry.is_empty() && self.now.is_empty() && self.before.is_empty()
     }
@@ -161,7 +273,7 @@ impl Sanitizer {
         }
     }
 
-    /// Text: takes as much as is the same kind, and says how much that was.
+    /// Outside a control sequence: takes bytes of one kind. Returns how many.
     fn ground(&mut self, bytes: &[u8]) -> usize {
         let plain = plain_prefix(bytes);
         if plain > 0 {
@@ -210,7 +322,7 @@ impl Sanitizer {
         valid.len() - rest.len()
     }
 
-    /// One character.
+    /// Takes one character. Returns its length in bytes.
     fn one(&mut self, bytes: &[u8]) -> usize {
         if let Some(byte) = bytes.first().filter(|byte| byte.is_ascii()) {
             self.step(char::from(*byte));
@@ -288,31 +400,12 @@ impl Sanitizer {
 
     fn push_text(&mut self, text: &str) {
         self.begin();
-        if self.now.over == 0 && self.now.text.len() + text.len() <= self.capacity {
-            self.now.text.extend_from_slice(text.as_bytes());
-            return;
-        }
-        for c in text.chars() {
-            if self.now.over > 0 || self.now.text.len() + c.len_utf8() > self.capacity {
-                self.now.over += 1;
-            } else {
-                self.now
-                    .text
-                    .extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
-            }
-        }
+        self.now.push(text, &self.window);
     }
 
     fn push_plain(&mut self, ascii: &[u8]) {
         self.begin();
-        let room = if self.now.over == 0 {
-            self.capacity - self.now.text.len()
-        } else {
-            0
-        };
-        let (fits, over) = ascii.split_at(room.min(ascii.len()));
-        self.now.text.extend_from_slice(fits);
-        self.now.over += over.len() as u64;
+        self.now.push_ascii(ascii, &self.window);
     }
 
     /// Before a character: after a carriage return the line begins anew, and what was there is
@@ -324,16 +417,11 @@ impl Sanitizer {
         }
     }
 
-    /// Takes the last character back.
+    /// Carries a backspace out.
     fn erase(&mut self) {
-        if self.returned {
-            return;
+        if !self.returned {
+            self.now.pop();
         }
-        if self.now.over > 0 {
-            self.now.over -= 1;
-            return;
-        }
-        while self.now.text.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {}
     }
 }
 
@@ -364,22 +452,21 @@ fn decode(bytes: &[u8]) -> Decoded {
     }
 }
 
-/// Appends the text of a whole line if that is plain but for control sequences, each whole, and a
-/// carriage return at the end: what a [`Sanitizer`] would make of it, far quicker. `false`, and
-/// nothing appended, if there is more to it.
-pub(super) fn simple_line(line: &[u8], out: &mut Vec<u8>) -> bool {
-    let begin = out.len();
+/// Writes the text of a whole line, of at most 8 KiB, to `out` if the line is plain but for whole
+/// control sequences and a carriage return at the end. The result is that of a [`Sanitizer`], far
+/// quicker. `false` if there is more to the line.
+pub(super) fn simple_line(line: &[u8], out: &mut LineText) -> bool {
+    out.clear();
     let mut rest = line.strip_suffix(b"\r").unwrap_or(line);
     loop {
         let (plain, special) = rest.split_at(plain_prefix(rest));
-        out.extend_from_slice(plain);
+        out.bytes.extend_from_slice(plain);
         let length = match special {
             [] => return true,
             [0x1b, b'[', sequence @ ..] => control_sequence(sequence),
             _ => None,
         };
         let Some(length) = length else {
-            out.truncate(begin);
             return false;
         };
         rest = special.get(2 + length..).unwrap_or_default();

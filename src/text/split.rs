@@ -1,8 +1,8 @@
-//! A stream in pieces, for whoever tries out that the pieces do not matter.
+//! Feeds a stream in pieces, for tests and fuzzing of the streaming form.
 
 use super::projection::Projection;
 
-/// Adds the lines that the streaming form gives for pieces of these sizes, in turn.
+/// Appends the lines that the streaming form gives for pieces of the given sizes, used in turn.
 pub(crate) fn split(
     projection: &Projection,
     mut bytes: &[u8],

@@ -1,27 +1,31 @@
-//! The last words as they arrive, through a line function of the host's.
+//! The last words collected as they arrive, through a line function of the host.
 
 use super::lines::Lines;
 use super::projection::Projection;
 use super::tail::Tail;
 
-/// What a line function makes of a line.
+/// What a [`LineFunction`] decides about a line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Line {
-    /// It is kept as it is.
+    /// Keep the line.
     Keep,
-    /// This is kept instead. It goes through the projection as well.
+    /// Keep this text instead of the line. It goes through the projection, and may have several
+    /// lines.
     KeepAs(String),
-    /// Nothing is kept.
+    /// Keep nothing of the line.
     Drop,
 }
 
-/// Sees each line of safe text once, when it is complete, and says what is kept of it.
+/// A function of the host that sees each line of safe text once, when it is complete, and decides
+/// what is kept of it. Install it with [`Command::line_function`](crate::Command::line_function).
 pub type LineFunction = dyn Fn(&str) -> Line + Send + Sync;
 
-/// The newest lines of a stream, made as its bytes arrive; for a host that wants to see each line
-/// or to change it. Without a line function [`Projection::last_lines`] gives the same when it is
-/// asked for, and costs nothing until then.
+/// The newest lines of a stream, made as its bytes arrive, for a host that wants to see or to change
+/// each line.
+///
+/// A host that needs neither calls [`Projection::last_lines`] at the end, which gives the same lines
+/// and costs nothing before that.
 ///
 /// ```
 /// use lastwords::{Line, LiveTail, Projection};
@@ -42,18 +46,18 @@ pub struct LiveTail {
     phase: Phase,
 }
 
-/// Where the next line goes.
+/// Which list the next line belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Last,
-    /// The line that has begun was shown as one of the last, as far as it had come; what follows is
-    /// late.
+    /// The line that has begun was given as one of the last, as far as it had come. Its rest is
+    /// dropped, and the lines after it are late.
     RestOfLast,
     Late,
 }
 
 impl LiveTail {
-    /// Keeps the newest `last` lines, and of those that are late the newest `late`. No memory yet.
+    /// Keeps the newest `last` lines, and of late ones the newest `late`. Allocates nothing.
     pub fn new(projection: &Projection, last: usize, late: usize) -> LiveTail {
         LiveTail {
             projection: projection.clone(),
@@ -64,8 +68,8 @@ impl LiveTail {
         }
     }
 
-    /// Takes bytes, in any pieces. `line` is called for each line that ends in them. If it panics,
-    /// the line counts as dropped.
+    /// Takes the next bytes of the stream and calls `line` for each line that ends in them. If that
+    /// panics, the line is dropped.
     pub fn push(&mut self, bytes: &[u8], line: &mut (impl FnMut(&str) -> Line + ?Sized)) {
         let LiveTail {
             projection,
@@ -79,8 +83,8 @@ impl LiveTail {
         });
     }
 
-    /// Lines that begin from now on are late: they never push out earlier ones. A line that has
-    /// begun is one of the last as far as it has come, and is not seen again.
+    /// Starts the list of late lines, which never push out earlier ones. A line that has begun is
+    /// given to `line` at once, as far as it has come; its rest is dropped.
     pub fn begin_late(&mut self, line: &mut (impl FnMut(&str) -> Line + ?Sized)) {
         if self.phase != Phase::Last {
             return;
@@ -100,7 +104,7 @@ impl LiveTail {
         };
     }
 
-    /// The stream has ended: a last line without a newline counts.
+    /// Ends the stream. A last line without a newline counts.
     pub fn finish(&mut self, line: &mut (impl FnMut(&str) -> Line + ?Sized)) {
         let LiveTail {
             projection,
@@ -112,18 +116,18 @@ impl LiveTail {
         lines.finish(&mut |text: &str| keep(projection, last, late, phase, text, line));
     }
 
-    /// The last words, oldest line first.
+    /// The newest lines before [`LiveTail::begin_late`], oldest first.
     pub fn last(&self) -> impl Iterator<Item = &str> {
         self.last.iter()
     }
 
-    /// The late lines, oldest first.
+    /// The newest lines after it, oldest first.
     pub fn late(&self) -> impl Iterator<Item = &str> {
         self.late.iter()
     }
 }
 
-/// Keeps of a line what the host says.
+/// Keeps what the host decides about a line.
 fn keep(
     projection: &Projection,
     last: &mut Tail,
@@ -142,7 +146,7 @@ fn keep(
     };
     match line(text) {
         Line::Keep => tail.push(text),
-        // Of the host's own making: it may hold anything.
+        // The host's own text may hold control characters and secrets.
         Line::KeepAs(text) => projection
             .text(&text)
             .split('\n')

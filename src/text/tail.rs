@@ -1,8 +1,9 @@
-//! The newest lines: from the kept bytes when they are asked for, or kept as they arrive.
+//! The newest lines of a stream: made of the kept bytes on request, or collected as they arrive.
 
-use super::lines::{Lines, push_mark};
+use super::lines::{Lines, beheaded};
 use super::projection::Projection;
-use super::redact::{REDACTED, pem};
+use super::redact::{End, REDACTED, pem};
+use super::sanitize::{LineText, Sanitizer};
 use crate::capture::captured::Captured;
 use memchr::{memchr, memmem, memrchr_iter};
 use std::collections::VecDeque;
@@ -11,9 +12,19 @@ use std::ops::Range;
 /// Bytes before the wanted lines that are read if these may be inside a private key, and the size
 /// of a key without END that has lost its BEGIN.
 const CONTEXT: u64 = 16 << 10;
+/// Bytes of a line without a beginning that are read for each byte that may be needed of its text:
+/// control sequences may take up some.
+const RAW: u64 = 2;
 
-/// The newest lines of those that are pushed. Allocates nothing once its lines have held the
-/// longest ones.
+/// A bounded list of lines that drops the oldest: collects the last words from [`Lines`].
+///
+/// The memory of a dropped line is reused for the next one.
+///
+/// ```
+/// let mut tail = lastwords::Tail::new(2);
+/// ["one", "two", "three"].iter().for_each(|line| tail.push(line));
+/// assert_eq!(tail.iter().collect::<Vec<_>>(), ["two", "three"]);
+/// ```
 #[derive(Debug)]
 pub struct Tail {
     lines: VecDeque<String>,
@@ -21,7 +32,7 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Keeps at most `most` lines. No memory yet.
+    /// Creates an empty list that keeps at most `most` lines. Allocates nothing.
     pub fn new(most: usize) -> Tail {
         Tail {
             lines: VecDeque::new(),
@@ -29,7 +40,7 @@ impl Tail {
         }
     }
 
-    /// Adds a line; the oldest goes.
+    /// Appends a line. A full list drops its oldest line.
     pub fn push(&mut self, line: &str) {
         let mut next = if self.lines.len() < self.most {
             String::new()
@@ -43,27 +54,27 @@ impl Tail {
         }
     }
 
-    /// Forgets all lines.
+    /// Drops all lines.
     pub fn clear(&mut self) {
         self.lines.clear();
     }
 
-    /// How many lines are kept.
+    /// The number of lines.
     pub fn len(&self) -> usize {
         self.lines.len()
     }
 
-    /// None is.
+    /// Whether there are no lines.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
-    /// The lines, oldest first.
+    /// Borrows the lines, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.lines.iter().map(String::as_str)
     }
 
-    /// The lines, oldest first.
+    /// Converts the list into its lines, oldest first.
     pub fn into_vec(self) -> Vec<String> {
         self.lines.into()
     }
@@ -80,13 +91,13 @@ pub(super) fn last_lines(
     let end = last_end(captured, to);
     let (Some(begin), Some(oldest)) = (first_begin(captured, from), first_begin(captured, 0))
     else {
-        return beheaded(captured, from, to);
+        return without_beginning(projection, captured, from, to);
     };
     if begin >= end || begin >= to {
-        return beheaded(captured, from, to);
+        return without_beginning(projection, captured, from, to);
     }
-    // A line that is not shown (in a private key, or a last one without text) is made up for by an
-    // older one.
+    // A line that is not shown (within a private key, or a last one without text) is replaced by an
+    // older one: if too few remain, more are read.
     let mut wanted = most.saturating_add(1);
     loop {
         let start = begin_of_last(captured, begin, end, wanted);
@@ -128,11 +139,12 @@ fn push(captured: &Captured, range: Range<u64>, lines: &mut Lines, line: &mut dy
         .for_each(|bytes| lines.push(bytes, line));
 }
 
-/// Where to begin so that it is known at `start` whether a private key is going on, and whether
-/// what is before that is unknown: the edge of what is kept, or too much that looks like a key.
+/// An offset from which to read so that it is known at `start` whether a private key goes on there;
+/// and whether that stays unknown, because the edge of the kept bytes or too many lines that look
+/// like a key come first.
 fn context(projection: &Projection, captured: &Captured, oldest: u64, start: u64) -> (u64, bool) {
     let mut before = start;
-    // Most often the line before it settles it.
+    // The line before it nearly always tells.
     for distance in [0, CONTEXT] {
         before = begin_of_last(
             captured,
@@ -153,21 +165,19 @@ fn context(projection: &Projection, captured: &Captured, oldest: u64, start: u64
             return (before, false);
         }
     }
-    // Nothing but base64 (or blank lines) for long: the marker itself, as it is most often written,
-    // tells.
+    // Nothing but base64 and blank lines for 16 KiB: search for the last marker itself.
     match last_marker(captured, oldest, before) {
         Some(marker) => (begin_of_last(captured, oldest, marker, 1), false),
         None => (before, true),
     }
 }
 
-/// The offset of the last trigger of a private key in a range.
+/// The offset of the last marker of a private key in a range.
 fn last_marker(captured: &Captured, from: u64, to: u64) -> Option<u64> {
-    // Forwards in each block, since only that way has vector instructions: there may be megabytes
-    // of it.
+    // There may be megabytes. Each block is searched forwards, which is the faster direction.
     let finder = memmem::Finder::new(pem::TRIGGER);
     let mut at = to;
-    // The beginning of what comes after the block, for a trigger that lies across.
+    // The beginning of the following block, for a marker that lies across the border.
     let mut after: Vec<u8> = Vec::new();
     for bytes in captured.slices_from(from, to).rev() {
         at -= bytes.len() as u64;
@@ -184,12 +194,12 @@ fn last_marker(captured: &Captured, from: u64, to: u64) -> Option<u64> {
     None
 }
 
-/// Takes lines that begin where it is not known whether a private key is going on: an END without a
-/// BEGIN redacts all before it, and so may lines that look like a key.
+/// Collects lines where it is not known whether a private key goes on at the first one. An END
+/// without a BEGIN redacts all lines before it; so do lines of base64 that are long enough for a key.
 struct Edge {
     tail: Tail,
     is_open: bool,
-    /// Lines that may be of a key, and whether one is most likely.
+    /// Lines that may belong to a key.
     held: Vec<String>,
     bytes: usize,
     is_like_key: bool,
@@ -206,14 +216,14 @@ impl Edge {
         }
     }
 
-    /// A line before the wanted ones.
+    /// Takes a line before the wanted ones.
     fn pass(&mut self, line: &str) {
         self.is_open &= pem::after_end(line).is_none() && pem::may_be_inside(line);
         self.is_like_key |= pem::is_like_key(line);
         self.bytes += line.len();
     }
 
-    /// The wanted ones begin.
+    /// Marks the beginning of the wanted lines.
     fn begin(&mut self) {
         self.is_like_key &= self.is_open;
     }
@@ -243,7 +253,7 @@ impl Edge {
         self.tail.push(line);
     }
 
-    /// The lines that were held are no key, or a key without an end.
+    /// Decides about the held lines: a key without an end, or no key.
     fn release(&mut self) {
         if self.is_like_key && !self.held.is_empty() {
             self.held.clear();
@@ -258,13 +268,12 @@ impl Edge {
     }
 }
 
-/// The offset of the first kept line that begins at `from` or later; `None` if there is no such
-/// beginning.
+/// The offset of the first line that begins at `from` or later, if there is one.
 fn first_begin(captured: &Captured, from: u64) -> Option<u64> {
     if from == 0 && captured.dropped() == 0 {
         return Some(0);
     }
-    // A line begins behind a newline, and that is to be kept as well for certainty.
+    // Only a kept newline proves that a line begins behind it.
     let mut at = from.saturating_sub(1).max(captured.dropped());
     for bytes in captured.slices_from(at, captured.total()) {
         if let Some(n) = memchr(b'\n', bytes) {
@@ -305,15 +314,31 @@ fn begin_of_last(captured: &Captured, begin: u64, end: u64, most: usize) -> u64 
     begin
 }
 
-/// What stands for a line without its beginning when there is no other.
-fn beheaded(captured: &Captured, from: u64, to: u64) -> Vec<String> {
-    let (first, to) = (captured.dropped(), to.min(captured.total()));
-    if from > first || first == 0 || to <= first {
+/// What is shown of a line without its beginning when there is no other: a mark, and the end of it.
+fn without_beginning(
+    projection: &Projection,
+    captured: &Captured,
+    from: u64,
+    to: u64,
+) -> Vec<String> {
+    let first = captured.dropped();
+    if from > first || first == 0 || to.min(captured.total()) <= first {
         return Vec::new();
     }
-    let mut mark = String::new();
-    push_mark(to - first, "bytes of an older line", &mut mark);
-    vec![mark]
+    let end = last_end(captured, first + 1);
+    let window = projection.window();
+    let begin = end.saturating_sub(RAW * window.size as u64);
+    let mut line = Sanitizer::new(window);
+    let mut is_whole = false;
+    for bytes in captured.slices_from(begin, end) {
+        is_whole = bytes.ends_with(b"\n");
+        line.feed(bytes.strip_suffix(b"\n").unwrap_or(bytes));
+    }
+    let mut text = LineText::default();
+    line.take(&mut text);
+    let last = if is_whole { End::Complete } else { End::Open };
+    let length = end - first - u64::from(is_whole);
+    vec![beheaded(projection, &text, length, last)]
 }
 
 #[cfg(test)]
@@ -371,7 +396,38 @@ mod tests {
         );
         let whole = last(&five, 8 << 20, 50);
         assert!(whole.len() == 1 && whole[0].len() <= LINE);
-        assert!(whole[0].starts_with("xxxx") && whole[0].ends_with("x…[4991936 characters cut]"));
+        assert!(whole[0].starts_with("xxxx") && whole[0].contains("x…[4991936 bytes cut]x"));
+    }
+
+    #[test]
+    fn the_end_of_a_line_without_its_beginning_is_shown() {
+        for newline in ["", "\n"] {
+            let text = format!(
+                "{}{newline}",
+                "x".repeat(3_000_000) + " the reason: no memory"
+            );
+            let shown = last(text.as_bytes(), 2 << 20, 50);
+            let cut = (2 << 20) - " the reason: no memory".len() - newline.len();
+            let expected = format!("…[{cut} bytes of an older line cut] the reason: no memory");
+            assert_eq!(shown, [expected]);
+        }
+        let words: String = (0..600_000).map(|n| format!("word{n} ")).collect();
+        let shown = last(words.as_bytes(), 2 << 20, 50);
+        assert!(shown[0].ends_with(&words[words.len() - 8000..]) && shown[0].len() <= LINE);
+        // Nothing of a secret that the edge cuts.
+        let projection = Projection::builder()
+            .secret("correct horse battery")
+            .and_then(|builder| builder.build())
+            .expect("one");
+        let text = "correct horse battery ".repeat(50);
+        for keep in 20..600 {
+            let shown = projection.last_lines(&captured(text.as_bytes(), keep), 0, u64::MAX, 5);
+            let has = |part: &str| shown[0].contains(part);
+            assert!(
+                !has("horse") && !has("batt") && !has("corr"),
+                "{keep}: {shown:?}"
+            );
+        }
     }
 
     #[test]
@@ -405,7 +461,7 @@ mod tests {
                 let kept = last(&bytes, bytes.len() as u64 / 2, most);
                 let marked = kept
                     .first()
-                    .is_some_and(|line| line.ends_with("older line cut]"));
+                    .is_some_and(|line| line.contains("older line cut]"));
                 assert!(marked || newest.ends_with(&kept), "{kept:?} {newest:?}");
             }
         }

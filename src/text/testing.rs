@@ -1,4 +1,4 @@
-//! Inputs for the tests of this room.
+//! Inputs for the tests of safe text.
 
 use crate::capture::block::Pool;
 use crate::capture::captured::Captured;
@@ -8,7 +8,7 @@ use crate::types::limits::BLOCK;
 
 pub(super) use super::split::split;
 
-/// A stream that has brought `bytes`.
+/// A stream that has brought `bytes` and keeps the newest `keep` of them.
 pub(super) fn captured(bytes: &[u8], keep: u64) -> Captured {
     let mut pool = Pool::new(0);
     let mut captured = Captured::new(keep, false, 0, false);
@@ -65,7 +65,7 @@ pub(super) const FRAGMENTS: &[&[u8]] = &[
     b"m",
 ];
 
-/// Bytes that a terminal, or a mistake, could bring.
+/// Random fragments of terminal output and of broken text.
 pub(super) fn fragments(seed: u64, most: usize) -> Vec<u8> {
     let mut rng = Rng::new(seed);
     (0..rng.index(most))

@@ -83,30 +83,68 @@ fn a_bad_byte_does_not_stop_what_follows() {
 }
 
 #[test]
-fn a_line_that_is_too_long_is_cut_and_says_by_how_much() {
+fn a_line_that_is_too_long_is_cut_in_its_middle_and_says_by_how_much() {
     for (n, c) in [
         (LINE, "x"),
         (LINE + 1, "x"),
-        (5_000_000, "x"),
-        (20_000, "é"),
+        (3 * LINE, "x"),
+        (20_000, "\u{e9}"),
     ] {
         let out = lines(c.repeat(n).as_bytes());
         assert_eq!(out.len(), 1);
-        assert!(out[0].len() <= LINE && out[0].starts_with(c));
         if n <= LINE {
             assert_eq!(out[0].len(), n);
-        } else {
-            let shown = out[0]
-                .chars()
-                .take_while(|shown| c.contains(*shown))
-                .count();
-            assert!(
-                out[0].ends_with(&format!("{c}…[{} characters cut]", n - shown)),
-                "{}",
-                out[0]
-            );
+            continue;
         }
+        let (head, rest) = out[0].split_once("\u{2026}[").expect("a mark");
+        let (cut, tail) = rest.split_once(" bytes cut]").expect("a mark");
+        assert!(head.len() > 3900 && tail.len() > 4000 && out[0].len() <= LINE);
+        let shown = head.len() + tail.len();
+        assert_eq!(cut, (n * c.len() - shown).to_string());
         assert_eq!(lines(out[0].as_bytes()), out);
+    }
+}
+
+/// An endless line still shows the reason at its end.
+#[test]
+fn the_reason_at_the_end_of_an_endless_line_is_shown() {
+    let mut bytes = vec![b'x'; 3_000_000];
+    bytes.extend_from_slice(b" out of memory\n");
+    let out = lines(&bytes);
+    assert!(out[0].starts_with("xxxx"), "the beginning is known");
+    assert!(out[0].contains(" bytes cut]x"), "no secret has begun");
+    assert!(out[0].ends_with("x out of memory"));
+    bytes.splice(..6, *b"token=");
+    let out = lines(&bytes);
+    assert!(out[0].starts_with("token=[redacted]"));
+    assert!(out[0].ends_with("bytes cut] out of memory"));
+}
+
+/// What begins in the middle that is not shown ends in the text that is.
+#[test]
+fn no_secret_is_shown_behind_a_gap() {
+    let secret = "S3CR3T with blanks in it ".repeat(20);
+    let projection = Projection::builder()
+        .secret(&secret)
+        .expect("long")
+        .build()
+        .expect("few");
+    let token = format!("token={}", "Ab1".repeat(20_000));
+    let key = format!(
+        "-----BEGIN PRIVATE KEY-----{}-----END PRIVATE KEY-----",
+        "MII0".repeat(20_000)
+    );
+    for text in [&secret.repeat(200), &token, &key] {
+        for before in (0..600).step_by(37) {
+            let line = format!("{}{text} the end\n", "- ".repeat(before));
+            let mut out = Vec::new();
+            split(&projection, line.as_bytes(), &[997], &mut out);
+            assert_eq!(out.len(), 1);
+            assert!(out[0].ends_with(" the end"), "{}", out[0]);
+            for part in ["S3C", "with bl", "Ab1A", "MII"] {
+                assert!(!out[0].contains(part), "{before}: {}", out[0]);
+            }
+        }
     }
 }
 
@@ -138,7 +176,7 @@ fn output(seed: u64) -> Vec<u8> {
             14 => bytes.extend_from_slice(b"AKIAEXAMPLEEXAMPLE00sk-0123456789abcdefghij"),
             12 => bytes.resize(
                 bytes.len()
-                    + [BATCH - 41, BATCH, LINE, LINE + 1, 2 * LINE][rng.index(5)]
+                    + [LINE / 2, LINE, LINE + 1, 2 * LINE, 5 * LINE][rng.index(5)]
                     + rng.index(3),
                 b'.',
             ),
@@ -150,7 +188,7 @@ fn output(seed: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_batch_gives_what_its_lines_give_alone() {
+fn a_line_gives_the_same_alone_and_among_others_plain_and_coloured() {
     let projection = Projection::builder()
         .secret("s3cret word")
         .expect("long")
@@ -171,8 +209,7 @@ fn a_batch_gives_what_its_lines_give_alone() {
         for sizes in [&[bytes.len()][..], &[4096], &[1 << 16, 1], &[500, 3]] {
             assert_eq!(given(&bytes, sizes), alone, "{seed} {sizes:?}");
         }
-        // A plain line is given as it is, a coloured one is put into a batch: colours change
-        // nothing else.
+        // A plain line is looked at where it stands, a coloured one is taken apart first.
         let coloured: Vec<u8> = bytes
             .split_inclusive(|byte| *byte == b'\n')
             .flat_map(|line| [b"\x1b[m", line].concat())

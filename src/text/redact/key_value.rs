@@ -1,39 +1,26 @@
-//! Secrets that a name gives away: `password=`, `"token": "..."`, `--api-key ...`, `Authorization:
-//! ...`, `user:pass@host`.
+//! Secrets that the text before them gives away: `password=`, `"token": "..."`, `--api-key ...`,
+//! `Authorization: ...`, `https://user:password@host`, `curl -u user:password`.
 
-use super::token_patterns::is_word;
+use super::scan::{Class, Scan, is_quote};
+use super::token_patterns::{LOOKED_AT, is_mixed};
 use std::ops::Range;
 
-/// Pieces of the names below, in their usual spellings. Case matters.
-#[rustfmt::skip]
-pub(crate) const TRIGGERS: &[&str] = &[
-    "pass", "Pass", "PASS", "pwd=", "pwd:", "pwd\"", "Pwd=", "PWD=", "PWD:",
-    "ecret", "ECRET", "oken", "OKEN", "redential", "REDENTIAL",
-    "_key", "_KEY", "-key", "-KEY", "pikey", "PIKEY", "sskey", "tekey",
-    "piKe", "ssKe", "teKe", "onKe", "ngKe", "ntKe", "thKe", "erKe",
-];
+/// The words with which the last part of a secret's name begins.
+pub(crate) const NAMES: &[&str] = &["pass", "pwd", "secret", "token", "credential", "key"];
 
-/// What a name must end with to name a secret, without case, `_`, `-`, `.` and digits at its end; by the last letter.
+/// What a name must end with to name a secret. Case, `_`, `-`, `.` and digits at the end are
+/// ignored.
 #[rustfmt::skip]
-const fn endings(last: u8) -> &'static [&'static [u8]] {
-    match last.to_ascii_lowercase() {
-        b'd' => &[b"password", b"passwd"],
-        b'e' => &[b"passphrase", b"passcode", b"secretkeybase"],
-        b'l' => &[b"credential"],
-        b'n' => &[b"token"],
-        b's' => &[b"credentials"],
-        b't' => &[b"passwort", b"secret"],
-        b'y' => &[
-            b"apikey", b"accesskey", b"secretkey", b"privatekey", b"authkey", b"encryptionkey", b"signingkey", b"accountkey", b"masterkey",
-        ],
-        _ => &[],
-    }
-}
+const ENDINGS: &[&[u8]] = &[
+    b"password", b"passwd", b"passphrase", b"passcode", b"passwort", b"secretkeybase", b"secret", b"token", b"credential", b"credentials",
+    b"apikey", b"accesskey", b"secretkey", b"privatekey", b"authkey", b"encryptionkey", b"signingkey", b"accountkey", b"masterkey",
+    b"sharedkey", b"sessionkey", b"apitoken",
+];
 
 /// The same, where it must be a word of its own: `pass`, `db_pass`, `dbPass`, not `bypass`.
 const WORDS: &[&[u8]] = &[b"pass", b"pwd"];
 
-/// Words that messages about a secret begin with, and hardly a secret.
+/// Words with which a message about a secret begins, and hardly a secret.
 #[rustfmt::skip]
 const MESSAGES: &[&[u8]] = &[
     b"are", b"cannot", b"could", b"denied", b"does", b"empty", b"expected", b"expired", b"failed", b"has", b"incorrect", b"invalid", b"is",
@@ -46,86 +33,48 @@ const MESSAGE: usize = 11;
 /// What stands before a slash where two names stand for two values: `user/password: ...`.
 const PAIRED: &[&[u8]] = &[b"user", b"name", b"login", b"mail", b"account", b"id"];
 
-/// Bytes of a userinfo with a slash in it.
-const PASSWORD: usize = 256;
+/// Bytes of a userinfo that are looked at.
+const USERINFO: usize = 256;
 
-/// Bytes of a name that are looked at.
+/// Digits of the largest port.
+const PORT: usize = 5;
+
+/// Bytes of the shortest value with a hyphen at its beginning that is not taken for an option.
+const HYPHENED: usize = 6;
+
+/// What stands before the colon of a URL, which `-u` may have as its argument.
+const URL_SCHEMES: &[&[u8]] = &[b"http", b"https", b"ssh", b"git", b"ftp", b"file"];
+
+/// Bytes of a name that are looked at on either side of a place.
 const NAME: usize = 64;
 
-/// Letters, digits, `_`, `-` and `.`.
-const NAMES: [bool; 256] = {
-    let mut names = [false; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        names[byte] = is_word(byte as u8) || matches!(byte as u8, b'-' | b'.');
-        byte += 1;
-    }
-    names
-};
-
-const fn is_name(byte: u8) -> bool {
-    NAMES[byte as usize]
-}
-
-const fn is_blank(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t')
-}
-
-const fn is_quote(byte: u8) -> bool {
-    matches!(byte, b'"' | b'\'' | b'`')
-}
-
-fn count(text: &[u8], from: usize, of: impl Fn(u8) -> bool) -> usize {
-    text.get(from..)
-        .unwrap_or_default()
-        .iter()
-        .take_while(|byte| of(**byte))
-        .count()
-}
+/// Schemes of an `Authorization` header with one credential, and with a list of parameters.
+#[rustfmt::skip]
+const SCHEMES: &[&[u8]] = &[
+    b"bearer", b"basic", b"token", b"negotiate", b"ntlm", b"apikey", b"key",
+];
+const LISTS: &[&[u8]] = &[b"digest", b"hawk", b"oauth", b"aws4-hmac-sha256"];
 
 /// The name around `at`.
-fn name_around(text: &[u8], at: usize) -> Range<usize> {
-    let before = text
-        .get(..at)
-        .unwrap_or_default()
-        .iter()
-        .rev()
-        .take(NAME)
-        .take_while(|byte| is_name(**byte))
-        .count();
-    at - before
-        ..at + count(
-            text.get(..text.len().min(at + NAME)).unwrap_or_default(),
-            at,
-            is_name,
-        )
+fn name_around(scan: &mut Scan<'_>, at: usize) -> Range<usize> {
+    let before = scan.before(at).iter().rev().take(NAME);
+    let begin = at - before.take_while(|byte| Class::Name.has(**byte)).count();
+    begin..scan.run(Class::Name, at).min(at + NAME)
 }
 
 /// The name says that its value is a secret.
 fn is_secret(name: &[u8]) -> bool {
     let name = name.strip_suffix(b".").unwrap_or(name);
-    let digits = name
-        .iter()
-        .rev()
-        .take_while(|byte| byte.is_ascii_digit())
-        .count();
-    let name = name.get(..name.len() - digits).unwrap_or_default();
-    let endings = name.last().map_or(&[][..], |last| endings(*last));
-    endings
-        .iter()
-        .any(|ending| ends_with(name, ending).is_some())
-        || WORDS.iter().any(|word| is_own_word(name, word))
+    let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit());
+    let name = name.get(..name.len() - digits.count()).unwrap_or_default();
+    let last = name.last().map(u8::to_ascii_lowercase);
+    let has_ending =
+        |ending: &&[u8]| ending.last().copied() == last && ends_with(name, ending).is_some();
+    ENDINGS.iter().any(has_ending) || WORDS.iter().any(|word| is_own_word(name, word))
 }
 
 /// Where the ending begins, if the name ends with it.
 fn ends_with(name: &[u8], ending: &[u8]) -> Option<usize> {
-    let begin = name.len().checked_sub(ending.len());
-    if begin.is_some_and(|begin| {
-        name.get(begin..)
-            .is_some_and(|end| end.eq_ignore_ascii_case(ending))
-    }) {
-        return begin;
-    }
     let mut left = ending.len();
     for (place, byte) in name.iter().enumerate().rev() {
         match left.checked_sub(1).and_then(|n| ending.get(n)) {
@@ -139,7 +88,7 @@ fn ends_with(name: &[u8], ending: &[u8]) -> Option<usize> {
 }
 
 fn is_own_word(name: &[u8], word: &[u8]) -> bool {
-    // PWD is where a shell is.
+    // `PWD` and `OLDPWD` hold the shell's working directory.
     let Some(begin) = ends_with(name, word).filter(|_| name != b"PWD" && name != b"OLDPWD") else {
         return false;
     };
@@ -150,87 +99,99 @@ fn is_own_word(name: &[u8], word: &[u8]) -> bool {
     })
 }
 
-/// A name that ends like one of the list, a separator, and the value.
-pub(crate) fn value(text: &[u8], at: usize) -> Option<Range<usize>> {
-    let name = name_around(text, at);
-    if !is_secret(text.get(name.clone())?) {
+/// A name of a secret, a separator, and the value.
+pub(crate) fn value(scan: &mut Scan<'_>, at: usize) -> Option<Range<usize>> {
+    let name = name_around(scan, at);
+    if !is_secret(scan.get(name.clone())) {
         return None;
     }
-    let (from, element) = value_begin(text, &name)?;
-    if element {
-        return until(text, from, |byte| byte == b'<').filter(|span| tells(text, span));
+    let (from, kind) = value_begin(scan, &name)?;
+    match kind {
+        Value::Element => {
+            let rest = scan.from(from);
+            let end = rest.iter().position(|byte| *byte == b'<');
+            let end = from + end.unwrap_or(rest.len());
+            tells(scan.get(from..end)).then_some(from..end)
+        }
+        Value::Argument if scan.byte(from) == Some(b'-') => {
+            // Another option, or a value that begins like one.
+            let end = scan.run(Class::Visible, from);
+            is_hyphened_value(scan.get(from..end)).then_some(from..end)
+        }
+        Value::Argument | Value::Assigned => whole_value(scan, from),
     }
-    whole_value(text, from)
 }
 
-/// Something is in the span that a secret has: a letter of any script, or a digit.
-fn tells(text: &[u8], span: &Range<usize>) -> bool {
-    text.get(span.clone()).is_some_and(|value| {
-        value
-            .iter()
-            .any(|byte| byte.is_ascii_alphanumeric() || !byte.is_ascii())
-    })
+/// A value that begins with a hyphen, not an option.
+fn is_hyphened_value(argument: &[u8]) -> bool {
+    let is_setting = argument.starts_with(b"--") && argument.contains(&b'=');
+    argument.len() >= HYPHENED && is_mixed(argument) && !is_setting
 }
 
-/// Where the value of a name begins; whether it is the content of an XML element.
-fn value_begin(text: &[u8], name: &Range<usize>) -> Option<(usize, bool)> {
-    let quote = count(text, name.end, |byte| {
-        is_quote(byte) || matches!(byte, b'\\' | b']')
-    });
-    let end = name.end + quote;
-    let blanks = count(text, end, is_blank);
-    let begin = end + blanks;
-    let rest = text.get(begin..)?;
-    let separator = match rest {
+/// Something that a secret has: a letter of any script, or a digit.
+fn tells(value: &[u8]) -> bool {
+    value
+        .iter()
+        .any(|byte| byte.is_ascii_alphanumeric() || !byte.is_ascii())
+}
+
+/// How a value is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Value {
+    /// Behind `=`, `:` and the like.
+    Assigned,
+    /// The argument behind an option.
+    Argument,
+    /// The content of an XML element.
+    Element,
+}
+
+/// Where the value of a name begins.
+fn value_begin(scan: &mut Scan<'_>, name: &Range<usize>) -> Option<(usize, Value)> {
+    let rest = scan.from(name.end).iter();
+    let closing = rest.take_while(|byte| is_quote(**byte) || matches!(byte, b'\\' | b']'));
+    let end = name.end + closing.count();
+    let begin = scan.run(Class::Blank, end);
+    let is_bare = end == name.end;
+    let separator = match scan.from(begin) {
         [b':', b':', ..] => return None,
         // The colon is the end of what is quoted: `"password:": No such file`.
         [b':', close, b':', ..]
             if is_quote(*close)
-                && byte_before(text, name.start)
+                && scan
+                    .previous(name.start)
                     .is_some_and(|byte| byte == *close || byte == b'/') =>
         {
             return None;
         }
         [b':', b'=', ..] | [b'=', b'>', ..] => 2,
         [b':', ..] => 1,
-        [b'=', ..] => count(text, begin, |byte| byte == b'='),
-        [b'>', ..] if quote == 0 && blanks == 0 && byte_before(text, name.start) == Some(b'<') => {
-            return Some((begin + 1, true));
+        [b'=', rest @ ..] => 1 + rest.iter().take_while(|byte| **byte == b'=').count(),
+        [b'>', ..] if is_bare && begin == end && scan.previous(name.start) == Some(b'<') => {
+            return Some((begin + 1, Value::Element));
         }
-        // An option of a command: `--token abc`.
-        [byte, ..]
-            if quote == 0 && blanks > 0 && text.get(name.start) == Some(&b'-') && *byte != b'-' =>
-        {
-            0
+        [_, ..] if is_bare && begin > end && scan.byte(name.start) == Some(b'-') => {
+            return Some((begin, Value::Argument));
         }
         _ => return None,
     };
-    let from = begin + separator + count(text, begin + separator, is_blank);
-    let is_colon = separator == 1 && rest.first() == Some(&b':');
-    let is_message = is_colon && (is_path_message(text, name, from) || is_message(text, from));
-    (!is_message).then_some((from, false))
-}
-
-fn byte_before(text: &[u8], at: usize) -> Option<u8> {
-    at.checked_sub(1).and_then(|n| text.get(n)).copied()
+    let from = scan.run(Class::Blank, begin + separator);
+    let is_colon = separator == 1 && scan.byte(begin) == Some(b':');
+    let is_message = is_colon && (is_path_message(scan, name, from) || is_message(scan, from));
+    (!is_message).then_some((from, Value::Assigned))
 }
 
 /// The name is the end of a path, and what is behind its colon is said about that: `"/etc/passwd":
 /// Permission denied`. Not if it is quoted, as the values of keys with slashes in them are.
-fn is_path_message(text: &[u8], name: &Range<usize>, from: usize) -> bool {
-    if byte_before(text, name.start) != Some(b'/')
-        || text
-            .get(from)
-            .is_some_and(|byte| is_quote(*byte) || *byte == b'\\')
-    {
+fn is_path_message(scan: &mut Scan<'_>, name: &Range<usize>, from: usize) -> bool {
+    let is_quoted = |byte: u8| is_quote(byte) || byte == b'\\';
+    if scan.previous(name.start) != Some(b'/') || scan.byte(from).is_some_and(is_quoted) {
         return false;
     }
     let slash = name.start - 1;
-    let parent = name_around(text, slash).start..slash;
-    let is_first = byte_before(text, parent.start) != Some(b'/');
-    let Some(parent) = text.get(parent) else {
-        return false;
-    };
+    let parent = name_around(scan, slash).start..slash;
+    let is_first = scan.previous(parent.start) != Some(b'/');
+    let parent = scan.get(parent);
     // Not a comment, nor an authority: two slashes.
     let paired = is_secret(parent) || PAIRED.iter().any(|word| ends_with(parent, word).is_some());
     if parent.is_empty() {
@@ -240,59 +201,47 @@ fn is_path_message(text: &[u8], name: &Range<usize>, from: usize) -> bool {
     }
 }
 
-/// A message is behind the colon, not a value: a blank, a word that messages begin with, and
-/// another blank. What follows is not asked for: it may be a secret, which becomes a mark, and
-/// marks are not looked at.
-fn is_message(text: &[u8], from: usize) -> bool {
-    let head = text
-        .get(from..text.len().min(from + MESSAGE))
-        .unwrap_or_default();
-    let (word, rest) = head.split_at(count(head, 0, |byte| byte.is_ascii_lowercase()));
-    let blank = byte_before(text, from).is_some_and(is_blank);
-    let goes_on = |at: usize| {
-        text.get(from + word.len() + at)
-            .is_some_and(|byte| is_blank(*byte))
+/// A message is behind the colon, not a value: a blank, a word with which messages begin, and
+/// another blank (or the mark of a secret that began with one).
+fn is_message(scan: &Scan<'_>, from: usize) -> bool {
+    let head = scan.get(from..scan.len().min(from + MESSAGE));
+    let word = head.iter().take_while(|byte| byte.is_ascii_lowercase());
+    let (word, rest) = head.split_at(word.count());
+    let goes_on = |at: usize| match scan.byte(at) {
+        Some(byte) => Class::Blank.has(byte),
+        None => scan.is_mark(at),
     };
-    blank
+    let end = from + word.len();
+    scan.previous(from)
+        .is_some_and(|byte| Class::Blank.has(byte))
         && MESSAGES.contains(&word)
-        && (goes_on(0) || matches!(rest, [b',' | b':' | b';', ..]) && goes_on(1))
+        && (goes_on(end) || matches!(rest, [b',' | b':' | b';', ..]) && goes_on(end + 1))
 }
 
-fn until(text: &[u8], from: usize, end: impl Fn(u8) -> bool) -> Option<Range<usize>> {
-    let n = count(text, from, |byte| !end(byte));
-    (n > 0).then_some(from..from + n)
-}
-
-/// A value, quoted or not; the quotes around it are not part of it. One that tells nothing up to
-/// white space is none: `***`, `}`. (What ends it before that depends on what is behind it, and
-/// whether there is a value must not.)
-fn whole_value(text: &[u8], from: usize) -> Option<Range<usize>> {
-    let escapes = count(text, from, |byte| byte == b'\\');
-    let quote = text
-        .get(from + escapes)
-        .copied()
-        .filter(|byte| is_quote(*byte));
-    let Some(quote) = quote else {
-        return until(text, from, |byte| byte.is_ascii_whitespace())
-            .filter(|run| tells(text, run))
-            .map(|run| from..unquoted_end(text, run.start));
+/// A value, quoted or not; the quotes around it are not part of it. One without a letter or a digit
+/// at its beginning is none: `***`, `}`.
+fn whole_value(scan: &mut Scan<'_>, from: usize) -> Option<Range<usize>> {
+    let escapes = scan.from(from).iter().take_while(|byte| **byte == b'\\');
+    let escapes = escapes.count();
+    let Some(quote) = scan.byte(from + escapes).filter(|byte| is_quote(*byte)) else {
+        let rest = scan.from(from).iter().take(LOOKED_AT);
+        let n = rest.take_while(|byte| Class::Visible.has(**byte)).count();
+        let is_value = n == LOOKED_AT || tells(scan.get(from..from + n));
+        return is_value.then(|| from..unquoted_end(scan, from));
     };
     let from = from + escapes + 1;
-    let close = closing_quote(text, from, quote, escapes);
+    let close = closing_quote(scan.text(), from, quote, escapes);
     // What follows the closing quote without a gap belongs to the value, as it does in a shell.
     let after = close + escapes + 1;
-    let goes_on = text
-        .get(after)
-        .is_some_and(|byte| is_word(*byte) || is_quote(*byte) || matches!(byte, b'\\' | b'$'));
-    let (to, run) = if goes_on {
-        (
-            unquoted_end(text, after),
-            after + count(text, after, |byte| !byte.is_ascii_whitespace()),
-        )
+    let goes_on = scan.byte(after).is_some_and(|byte| {
+        Class::Word.has(byte) || is_quote(byte) || matches!(byte, b'\\' | b'$')
+    });
+    let (to, looked_at) = if goes_on {
+        (unquoted_end(scan, after), scan.run(Class::Visible, after))
     } else {
         (close, close)
     };
-    tells(text, &(from..run)).then_some(from..to)
+    tells(scan.get(from..looked_at)).then_some(from..to)
 }
 
 /// The place of the quote that closes (of the backslashes before it, if the opening one had any),
@@ -308,116 +257,79 @@ fn closing_quote(text: &[u8], from: usize, quote: u8, escapes: usize) -> usize {
     text.len()
 }
 
-/// White space, and what may separate pairs.
-const MAY_END: [bool; 256] = {
-    let mut may_end = [false; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        may_end[byte] =
-            (byte as u8).is_ascii_whitespace() || matches!(byte as u8, b'&' | b';' | b',');
-        byte += 1;
-    }
-    may_end
-};
-
 /// Up to white space, or to a separator that begins another pair. One at the beginning is a part of
-/// the value: whether there is a value must not depend on what is behind it.
-fn unquoted_end(text: &[u8], from: usize) -> usize {
-    let mut place = from;
-    loop {
-        place += count(text, place, |byte| !MAY_END[usize::from(byte)]);
-        match text.get(place) {
-            None => return text.len(),
-            Some(b'&' | b';' | b',') if place == from || !begins_pair(text, place + 1) => {
-                place += 1
-            }
-            Some(_) => return place,
+/// the value.
+fn unquoted_end(scan: &mut Scan<'_>, from: usize) -> usize {
+    let end = scan.run(Class::Visible, from);
+    let mut at = from + 1;
+    while at < end {
+        let is_separator = matches!(scan.byte(at), Some(b'&' | b';' | b','));
+        if is_separator && begins_pair(scan, at + 1) {
+            return at;
         }
+        at += 1;
     }
+    end.max(from)
 }
 
 /// Another name with its separator, or a quote.
-fn begins_pair(text: &[u8], from: usize) -> bool {
-    let n = count(text, from, is_name);
-    let next = text.get(from + n);
-    if n == 0 {
-        next.is_some_and(|byte| is_quote(*byte))
+fn begins_pair(scan: &mut Scan<'_>, from: usize) -> bool {
+    let end = scan.run(Class::Name, from);
+    let next = scan.byte(end);
+    if end == from {
+        next.is_some_and(is_quote)
     } else {
         next.is_some_and(|byte| matches!(byte, b'=' | b':'))
     }
 }
 
-/// An option of a command names a secret, and the argument behind it is that.
-pub(crate) fn is_option(option: &str, argument: &str) -> bool {
-    const WITH_USER: [&str; 4] = ["-u", "--user", "-U", "--proxy-user"];
-    let password = argument
-        .split_once(':')
-        .map_or("", |(_, password)| password);
-    let with_password = !password.bytes().all(|byte| byte.is_ascii_digit());
-    (WITH_USER.contains(&option) && with_password)
-        || (option.starts_with('-') && is_secret(option.as_bytes()))
-}
-
 /// The value of an `Authorization` header: what follows the scheme.
-pub(crate) fn authorization(text: &[u8], at: usize) -> Option<Range<usize>> {
-    const WORDS: [&[u8]; 7] = [
-        b"bearer",
-        b"basic",
-        b"token",
-        b"negotiate",
-        b"ntlm",
-        b"apikey",
-        b"key",
-    ];
-    const LISTS: [&[u8]; 4] = [b"digest", b"hawk", b"oauth", b"aws4-hmac-sha256"];
-    let name = name_around(text, at);
-    ends_with(text.get(name.clone())?, b"authorization")?;
-    let (from, _) = value_begin(text, &name)?;
-    let quote = text.get(from).copied().filter(|byte| is_quote(*byte));
+pub(crate) fn authorization(scan: &mut Scan<'_>, at: usize) -> Option<Range<usize>> {
+    let name = name_around(scan, at);
+    ends_with(scan.get(name.clone()), b"authorization")?;
+    let (from, _) = value_begin(scan, &name)?;
+    let quote = scan.byte(from).filter(|byte| is_quote(*byte));
     let begin = from + usize::from(quote.is_some());
-    let scheme = begin..begin + count(text, begin, is_name);
-    let blanks = count(text, scheme.end, is_blank);
-    let is_one_of = |list: &[&[u8]]| {
-        list.iter().any(|known| {
-            text.get(scheme.clone())
-                .is_some_and(|word| word.eq_ignore_ascii_case(known))
-        })
+    let scheme = begin..scan.run(Class::Name, begin);
+    let value = scan.run(Class::Blank, scheme.end);
+    let word = scan.get(scheme.clone());
+    let is_one_of = |list: &[&[u8]]| list.iter().any(|known| word.eq_ignore_ascii_case(known));
+    let is_list = is_one_of(LISTS);
+    if !is_list && !is_one_of(SCHEMES) {
+        return whole_value(scan, from);
+    }
+    // A scheme at the end of the text is followed by nothing, or by a mark.
+    let (has_value, rest) = (value > scheme.end, scan.from(value));
+    if !has_value && scheme.end < scan.len() {
+        return whole_value(scan, from);
+    }
+    let ends = |byte: &u8| {
+        if is_list {
+            Some(*byte) == quote
+        } else {
+            Class::Space.has(*byte) || is_quote(*byte) || *byte == b','
+        }
     };
-    if blanks > 0 && is_one_of(&LISTS) {
-        return until(text, scheme.end + blanks, |byte| Some(byte) == quote);
-    }
-    if blanks > 0 && is_one_of(&WORDS) {
-        return until(text, scheme.end + blanks, |byte| {
-            byte.is_ascii_whitespace() || is_quote(byte) || byte == b','
-        })
-        .filter(|span| tells(text, span));
-    }
-    whole_value(text, from)
+    let end = value + rest.iter().position(ends).unwrap_or(rest.len());
+    (end > value && tells(scan.get(value..end))).then_some(value..end)
 }
 
 /// A word behind `bearer` that is no word of a language.
-pub(crate) fn bearer(text: &[u8], at: usize) -> Option<Range<usize>> {
-    let from = at + b"earer".len();
-    let from = from + count(text, from, is_blank);
-    let n = count(text, from, |byte| {
-        is_word(byte) || matches!(byte, b'-' | b'.' | b'~' | b'+' | b'/' | b'=')
-    });
-    let head = text.get(from..from + n.min(16))?;
-    let no_word = n >= 16
-        || head
-            .iter()
-            .any(|byte| byte.is_ascii_digit() || matches!(byte, b'~' | b'+' | b'=' | b'_'));
-    (n >= 4 && no_word).then_some(from..from + n)
+pub(crate) fn bearer(scan: &mut Scan<'_>, at: usize) -> Option<Range<usize>> {
+    let from = scan.run(Class::Blank, at + "bearer".len());
+    let end = scan.run(Class::Bearer, from);
+    let head = scan.get(from..end.min(from + 16));
+    let is_sign = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'~' | b'+' | b'=' | b'_');
+    let is_token = head.len() == 16 || head.len() >= 4 && head.iter().any(is_sign);
+    (is_token || scan.is_open(end) && end > from).then_some(from..end)
 }
 
 /// A word behind `basic` that is base64 of `user:`.
-pub(crate) fn basic(text: &[u8], at: usize) -> Option<Range<usize>> {
-    let from = at + b"asic".len();
-    let from = from + count(text, from, is_blank);
-    let n = count(text, from, |byte| {
-        is_word(byte) || matches!(byte, b'-' | b'+' | b'/' | b'=')
-    });
-    has_colon(text.get(from..from + n)?).then_some(from..from + n)
+pub(crate) fn basic(scan: &mut Scan<'_>, at: usize) -> Option<Range<usize>> {
+    let from = scan.run(Class::Blank, at + "basic".len());
+    let end = scan.run(Class::Base64, from);
+    let is_open = scan.is_open(end) && end > from;
+    (is_open || has_colon(scan.get(from..end))).then_some(from..end)
 }
 
 /// Base64 of printable characters and a colon after them.
@@ -446,37 +358,99 @@ fn has_colon(base64: &[u8]) -> bool {
     false
 }
 
-/// What stands before the `@` of an authority that begins behind the `://` at `at`.
-pub(crate) fn userinfo(text: &[u8], at: usize) -> Option<Range<usize>> {
-    let from = at + b"://".len();
-    let is_end =
-        |byte: u8| byte.is_ascii_whitespace() || is_quote(byte) || matches!(byte, b'<' | b'>');
-    let authority = text.get(
-        from..from
-            + count(text, from, |byte| {
-                !is_end(byte) && !matches!(byte, b'/' | b'?' | b'#')
-            }),
-    )?;
+/// What stands before the `@` of an authority, which begins behind the `://` at `at`.
+pub(crate) fn userinfo(scan: &mut Scan<'_>, at: usize) -> Option<Range<usize>> {
+    let from = at + "://".len();
+    let rest = scan.get(from..scan.len().min(from + USERINFO));
+    let ends =
+        |byte: &u8| Class::Space.has(*byte) || is_quote(*byte) || matches!(byte, b'<' | b'>');
+    let rest = rest.split(ends).next().unwrap_or_default();
+    let is_path = |byte: &u8| matches!(byte, b'/' | b'?' | b'#');
+    let authority = rest.split(is_path).next().unwrap_or_default();
     let last_at = |bytes: &[u8]| {
-        bytes
-            .iter()
-            .rposition(|byte| *byte == b'@')
-            .filter(|n| *n > 0)
-            .map(|n| from..from + n)
+        let at = bytes.iter().rposition(|byte| *byte == b'@');
+        at.filter(|at| *at > 0).map(|at| from..from + at)
     };
     if authority.contains(&b'@') {
         return last_at(authority);
     }
-    // A password with one of `/?#` in it: what is behind the colon is no port.
-    let port = authority
-        .iter()
-        .position(|byte| *byte == b':')
-        .and_then(|n| authority.get(n + 1..))?;
-    if authority.starts_with(b"[") || port.iter().all(u8::is_ascii_digit) {
+    let colon = authority.iter().position(|byte| *byte == b':')?;
+    let port = authority.get(colon + 1..).unwrap_or_default();
+    let is_port = port.iter().all(u8::is_ascii_digit) && port.len() <= PORT;
+    if authority.starts_with(b"[") || is_port {
         return None;
     }
-    let rest = text.get(from..text.len().min(from + PASSWORD))?;
-    last_at(rest.get(..count(rest, 0, |byte| !is_end(byte)))?)
+    // What is behind the colon is no port: a password with one of `/?#` in it, or one that the end
+    // of the text has cut.
+    if scan.is_open(from + rest.len()) {
+        return Some(from..from + rest.len());
+    }
+    last_at(rest)
+}
+
+/// The argument of `-u` or `--user` that is a user and a password: `-u bob:pw`, `-ubob:pw`,
+/// `--user=bob:pw`.
+pub(crate) fn user_option(scan: &mut Scan<'_>, at: usize) -> Option<Range<usize>> {
+    let rest = scan.from(at + 1);
+    let name = if rest.starts_with(b"--") {
+        rest.iter().position(|byte| matches!(byte, b'=' | b' '))? + 1
+    } else {
+        "-u".len()
+    };
+    let known: &[&[u8]] = &[
+        b"-u",
+        b"--user=",
+        b"--user ",
+        b"--proxy-user=",
+        b"--proxy-user ",
+    ];
+    if !known.contains(&rest.get(..name)?) {
+        return None;
+    }
+    let from = scan.run(Class::Blank, at + 1 + name);
+    let quote = scan.byte(from).filter(|byte| is_quote(*byte));
+    let from = from + usize::from(quote.is_some());
+    let rest = scan.get(from..scan.len().min(from + USERINFO));
+    let ends = |byte: &u8| match quote {
+        Some(quote) => *byte == quote,
+        None => Class::Space.has(*byte),
+    };
+    let argument = rest.split(ends).next().unwrap_or_default();
+    is_user_and_password(argument).then(|| from..from + argument.len())
+}
+
+/// A user, a colon and a password, not `uid:gid`, nor a URL.
+fn is_user_and_password(argument: &[u8]) -> bool {
+    let Some(colon) = argument.iter().position(|byte| *byte == b':') else {
+        return false;
+    };
+    let (user, password) = argument.split_at(colon);
+    let is_user = |byte: &u8| Class::Name.has(*byte) || matches!(byte, b'@' | b'\\' | b'%' | b'+');
+    let password = password.get(1..).unwrap_or_default();
+    user.first().is_some_and(|first| Class::Word.has(*first))
+        && user.iter().all(is_user)
+        && !URL_SCHEMES.contains(&user)
+        && !password.iter().all(u8::is_ascii_digit)
+}
+
+/// An option of a command names a secret, and the argument behind it is that.
+pub(crate) fn is_option(option: &str, argument: &str) -> bool {
+    const WITH_USER: [&str; 4] = ["-u", "--user", "-U", "--proxy-user"];
+    if WITH_USER.contains(&option) {
+        return is_user_and_password(argument.as_bytes());
+    }
+    let is_value = !argument.starts_with('-') || is_hyphened_value(argument.as_bytes());
+    is_value && option.starts_with('-') && is_secret(option.as_bytes())
+}
+
+/// The part of an argument that is a user and a password: `-ubob:pw`, `--user=bob:pw`.
+pub(crate) fn user_in_option(argument: &str) -> Option<Range<usize>> {
+    let begin = ["--user=", "--proxy-user=", "-u", "-U"]
+        .iter()
+        .find(|option| argument.starts_with(**option))?
+        .len();
+    let value = argument.get(begin..)?;
+    is_user_and_password(value.as_bytes()).then_some(begin..argument.len())
 }
 
 #[cfg(test)]

@@ -1,347 +1,271 @@
-//! Secrets that the host has registered: thousands of them, searched together.
+//! Registered secrets: an Aho-Corasick automaton, entered only where the four first bytes of one of
+//! them stand.
 //!
-//! Text without any is passed over by a filter. Of every literal the short pieces (grams) at its
-//! beginning are known; however a literal stands in the text, one of them begins at a place that
-//! the filter looks at, since it knows as many of them, shifted by a byte each, as it goes in one
-//! step. The longer the literals, the longer the steps. Where the filter finds a gram, the literals
-//! that have it are compared; a text in which that would happen too often (thousands of literals
-//! that begin alike) is left to an automaton, so that no text takes long.
+//! Each byte of the text moves the automaton once, however many literals there are and however much
+//! they have in common, so the cost is linear. The state says which beginning of a literal the text
+//! ends with, which is what must be hidden where a text ends too early.
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use super::heads::{HEAD, Owners};
+use super::scan::End;
 use std::ops::Range;
 
-/// The shortest literals of each filter, and the bytes of a gram.
-const CLASSES: [(usize, usize); 4] = [(4, 4), (8, 4), (16, 8), (32, 8)];
-/// Bits of a filter for each gram, and the least and most as powers of two: 4 KiB and 256 KiB.
-const BITS: usize = 256;
-const FILTER_BITS: [u32; 2] = [15, 21];
-/// A place for each class.
-pub(crate) type Next = [usize; CLASSES.len()];
-
-/// Literals that are compared for each byte of text before the automaton takes over, on the
-/// average.
-const COMPARED: usize = 2;
+/// A beginning of one or more literals.
+#[derive(Clone, Debug, Default)]
+struct Node {
+    /// Its last byte.
+    byte: u8,
+    /// Its length.
+    depth: u32,
+    /// The length of the longest literal that it ends with, 0 for none.
+    literal: u32,
+    /// The longest other beginning that it ends with.
+    suffix: u32,
+    /// The first of the beginnings that are longer by one byte, and the next one beside this one.
+    /// 0 for none: the root is never either.
+    child: u32,
+    sibling: u32,
+}
 
 /// All literals.
-#[derive(Default)]
+#[derive(Debug)]
 pub(crate) struct Literals {
-    filters: Vec<Filter>,
-    all: Vec<Vec<u8>>,
-    automaton: Option<AhoCorasick>,
+    /// The root first.
+    nodes: Vec<Node>,
+    count: usize,
     longest: usize,
+    longest_spaced: usize,
 }
 
-/// The grams of the literals of one class.
-struct Filter {
-    gram: usize,
-    /// Places from one look to the next.
-    step: usize,
-    shift: u32,
-    known: Vec<u64>,
-    /// In the order of their hashes.
-    grams: Vec<Gram>,
-    /// Where in `grams` each word of `known` begins.
-    begins: Vec<u32>,
-}
-
-struct Gram {
-    hash: u64,
-    bytes: u64,
-    literal: usize,
-    offset: usize,
+impl Default for Literals {
+    fn default() -> Self {
+        Literals {
+            nodes: vec![Node::default()],
+            count: 0,
+            longest: 0,
+            longest_spaced: 0,
+        }
+    }
 }
 
 impl Literals {
-    /// From the bytes of each; none is shorter than four. Fails if they are too many or too long
-    /// for an automaton.
-    pub(crate) fn new(all: Vec<Vec<u8>>) -> Result<Literals, aho_corasick::BuildError> {
-        let mut filters = Vec::new();
-        for (class, &(least, gram)) in CLASSES.iter().enumerate() {
-            let most = CLASSES.get(class + 1).map_or(usize::MAX, |next| next.0);
-            let members: Vec<usize> = (0..all.len())
-                .filter(|n| (least..most).contains(&all[*n].len()))
-                .collect();
-            if !members.is_empty() {
-                filters.push(Filter::new(&all, &members, least, gram));
+    /// From the bytes of each, at least four. `None` if they are too many to be numbered: four
+    /// billion bytes.
+    pub(crate) fn new<'l>(all: impl IntoIterator<Item = &'l [u8]>) -> Option<Literals> {
+        let mut literals = Literals::default();
+        let mut parents = vec![0];
+        for literal in all {
+            let mut node = 0;
+            for byte in literal {
+                node = match literals.child(node, *byte) {
+                    Some(child) => child,
+                    None => {
+                        let child = u32::try_from(literals.nodes.len()).ok()?;
+                        let parent = &mut literals.nodes[node as usize];
+                        let (depth, sibling) = (parent.depth + 1, parent.child);
+                        parent.child = child;
+                        parents.push(node);
+                        literals.nodes.push(Node {
+                            byte: *byte,
+                            depth,
+                            sibling,
+                            ..Node::default()
+                        });
+                        child
+                    }
+                };
+            }
+            let node = &mut literals.nodes[node as usize];
+            node.literal = node.depth;
+            literals.count += 1;
+            literals.longest = literals.longest.max(literal.len());
+            if literal.iter().any(u8::is_ascii_whitespace) {
+                literals.longest_spaced = literals.longest_spaced.max(literal.len());
             }
         }
-        let automaton = if all.is_empty() {
-            None
-        } else {
-            Some(
-                AhoCorasick::builder()
-                    .match_kind(MatchKind::Standard)
-                    .build(&all)?,
-            )
-        };
-        let longest = all.iter().map(Vec::len).max().unwrap_or_default();
-        Ok(Literals {
-            filters,
-            all,
-            automaton,
-            longest,
-        })
+        literals.link(&parents);
+        Some(literals)
+    }
+
+    /// Finds the suffix of each node, shorter ones first.
+    fn link(&mut self, parents: &[u32]) {
+        let mut order: Vec<usize> = (1..self.nodes.len()).collect();
+        order.sort_by_key(|node| self.nodes[*node].depth);
+        for node in order {
+            let Node { byte, depth, .. } = self.nodes[node];
+            let mut suffix = 0;
+            if depth > 1 {
+                let mut at = self.nodes[parents[node] as usize].suffix;
+                suffix = loop {
+                    match self.child(at, byte) {
+                        Some(child) => break child,
+                        None if at == 0 => break 0,
+                        None => at = self.nodes[at as usize].suffix,
+                    }
+                };
+            }
+            let shorter = self.nodes[suffix as usize].literal;
+            let node = &mut self.nodes[node];
+            node.suffix = suffix;
+            node.literal = node.literal.max(shorter);
+        }
+    }
+
+    fn child(&self, node: u32, byte: u8) -> Option<u32> {
+        let mut child = self.nodes.get(node as usize)?.child;
+        while child != 0 {
+            let node = self.nodes.get(child as usize)?;
+            if node.byte == byte {
+                return Some(child);
+            }
+            child = node.sibling;
+        }
+        None
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.all.len()
+        self.count
     }
 
+    /// Bytes of the longest literal.
     pub(crate) fn longest(&self) -> usize {
         self.longest
     }
 
-    /// No literal lies wholly between `from` and `to`. `next` has, for each class, the next
-    /// suspicious place that is known (0 at first): each is searched for once, however many
-    /// lines lie before it.
-    pub(crate) fn is_clear(&self, text: &[u8], from: usize, to: usize, next: &mut Next) -> bool {
-        self.filters
-            .iter()
-            .zip(next)
-            .fold(true, |is_clear, (filter, next)| {
-                if *next <= from {
-                    *next = filter.suspect(text, from).unwrap_or(usize::MAX);
-                }
-                is_clear & (*next >= to)
-            })
+    /// Bytes of the longest literal with white space in it.
+    pub(crate) fn longest_spaced(&self) -> usize {
+        self.longest_spaced
     }
 
-    /// No literal lies wholly in text, behind the line that was looked at last, that ends up to
-    /// here.
-    pub(crate) fn clear_until(&self, next: &Next) -> usize {
-        self.filters
-            .iter()
-            .zip(next)
-            .map(|(_, next)| *next)
-            .min()
-            .unwrap_or(usize::MAX)
+    /// The head of each literal, with its node.
+    pub(crate) fn heads(&self) -> Vec<([u8; HEAD], Owners)> {
+        let mut heads = Vec::new();
+        let mut open = vec![(0_u32, [0; HEAD])];
+        while let Some((node, mut head)) = open.pop() {
+            let depth = self.nodes[node as usize].depth as usize;
+            if depth == HEAD {
+                let owners = Owners {
+                    shapes: 0,
+                    literal: node,
+                };
+                heads.push((head, owners));
+                continue;
+            }
+            let mut child = self.nodes[node as usize].child;
+            while child != 0 {
+                head[depth] = self.nodes[child as usize].byte;
+                open.push((child, head));
+                child = self.nodes[child as usize].sibling;
+            }
+        }
+        heads
     }
 
-    /// Gives every literal in the line from `from` to `to`, counted from its beginning; also those
-    /// that overlap, and some twice. `next` as for [`Literals::is_clear`].
-    pub(crate) fn find(
+    /// Follows the text from a head, whose node is `node` and which begins at `begin`, for as long
+    /// as a literal may be going on. Gives the literals (of those that end at one place, the
+    /// longest), and at an open end the beginning of one. Returns the first place at which a
+    /// literal may begin that was not followed.
+    pub(crate) fn follow(
         &self,
         text: &[u8],
-        from: usize,
-        to: usize,
-        next: &mut Next,
+        begin: usize,
+        node: u32,
+        end: End,
         mut found: impl FnMut(Range<usize>),
-    ) {
-        let mut left = COMPARED * (to - from);
-        for (filter, next) in self.filters.iter().zip(next) {
-            if !filter.find(text, from..to, &self.all, next, &mut left, &mut found) {
-                // What is found once more joins with what was found before.
-                let line = text.get(from..to).unwrap_or_default();
-                self.automaton
-                    .iter()
-                    .flat_map(|it| it.find_overlapping_iter(line))
-                    .for_each(|it| found(it.range()));
-                return;
+    ) -> usize {
+        let (mut at, mut node) = (begin + HEAD, node);
+        while let Some(Node { depth, literal, .. }) = self.nodes.get(node as usize) {
+            let (depth, literal) = (*depth as usize, *literal as usize);
+            if literal > 0 {
+                found(at - literal..at);
             }
-        }
-    }
-}
-
-impl Filter {
-    fn new(all: &[Vec<u8>], members: &[usize], least: usize, gram: usize) -> Filter {
-        let step = least - gram + 1;
-        let bits = (members.len() * step * BITS)
-            .next_power_of_two()
-            .ilog2()
-            .clamp(FILTER_BITS[0], FILTER_BITS[1]);
-        let mut filter = Filter {
-            gram,
-            step,
-            shift: 64 - bits,
-            known: vec![0; 1 << (bits - 6)],
-            grams: Vec::new(),
-            begins: Vec::new(),
-        };
-        for &literal in members {
-            for (offset, bytes) in all[literal].windows(gram).take(step).enumerate() {
-                let bytes = read(bytes);
-                let hash = filter.hash(bytes);
-                filter.known[(hash >> 6) as usize] |= 1 << (hash & 63);
-                filter.grams.push(Gram {
-                    hash,
-                    bytes,
-                    literal,
-                    offset,
-                });
-            }
-        }
-        filter.grams.sort_unstable_by_key(|gram| gram.hash);
-        let words = 0..=filter.known.len() as u64;
-        filter.begins = words
-            .map(|word| filter.grams.partition_point(|gram| gram.hash >> 6 < word) as u32)
-            .collect();
-        filter
-    }
-
-    fn hash(&self, gram: u64) -> u64 {
-        gram.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift
-    }
-
-    /// The literals with a gram of this hash, and perhaps a few more.
-    fn grams_of(&self, hash: u64) -> &[Gram] {
-        let word = (hash >> 6) as usize;
-        let (Some(from), Some(to)) = (self.begins.get(word), self.begins.get(word + 1)) else {
-            return &[];
-        };
-        self.grams
-            .get(*from as usize..*to as usize)
-            .unwrap_or_default()
-    }
-
-    /// Gives the literals in the line; `false` if that would take more than `left` comparisons.
-    fn find(
-        &self,
-        text: &[u8],
-        line: Range<usize>,
-        all: &[Vec<u8>],
-        next: &mut usize,
-        left: &mut usize,
-        found: &mut impl FnMut(Range<usize>),
-    ) -> bool {
-        if *next <= line.start {
-            *next = self.suspect(text, line.start).unwrap_or(usize::MAX);
-        }
-        while *next < line.end {
-            let at = *next;
-            let bytes = text.get(at..at + self.gram).map(read).unwrap_or_default();
-            let grams = self.grams_of(self.hash(bytes));
-            let Some(less) = left.checked_sub(grams.len()) else {
-                return false;
-            };
-            *left = less;
-            for gram in grams.iter().filter(|gram| gram.bytes == bytes) {
-                let begin = at
-                    .checked_sub(gram.offset)
-                    .filter(|begin| *begin >= line.start);
-                if let (Some(begin), Some(literal)) = (begin, all.get(gram.literal))
-                    && text.get(begin..line.end.min(begin + literal.len())) == Some(literal)
-                {
-                    found(begin - line.start..begin - line.start + literal.len());
+            let Some(byte) = text.get(at) else {
+                if end == End::Open && depth >= HEAD {
+                    found(at - depth..at);
                 }
+                return text.len();
+            };
+            let Some(next) = self.step(node, *byte) else {
+                return at.saturating_sub(HEAD - 1).max(begin + 1);
+            };
+            (at, node) = (at + 1, next);
+        }
+        text.len()
+    }
+
+    /// The longest beginning, of four bytes at least, that this one ends with when the byte is
+    /// added.
+    fn step(&self, node: u32, byte: u8) -> Option<u32> {
+        let mut at = node;
+        loop {
+            let here = self.nodes.get(at as usize)?;
+            if (here.depth as usize) + 1 < HEAD {
+                return None;
             }
-            *next = self.suspect(text, at + self.step).unwrap_or(usize::MAX);
-        }
-        true
-    }
-
-    fn suspect(&self, text: &[u8], from: usize) -> Option<usize> {
-        match self.gram {
-            4 => self.look::<4>(text, from),
-            _ => self.look::<8>(text, from),
-        }
-    }
-
-    fn look<const GRAM: usize>(&self, text: &[u8], from: usize) -> Option<usize> {
-        let mut at = from;
-        while let Some(gram) = text.get(at..).and_then(|rest| rest.first_chunk::<GRAM>()) {
-            let hash = self.hash(read(gram));
-            if self
-                .known
-                .get((hash >> 6) as usize)
-                .is_some_and(|known| known >> (hash & 63) & 1 == 1)
-            {
-                return Some(at);
+            if let Some(child) = self.child(at, byte) {
+                return Some(child);
             }
-            at += self.step;
+            at = here.suffix;
         }
-        None
     }
-}
-
-/// A gram as a number.
-fn read(gram: &[u8]) -> u64 {
-    gram.iter()
-        .rev()
-        .fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::sim::Rng;
+    use crate::text::redact::heads::Heads;
 
-    /// Every literal at every place, among text that is nearly one.
+    fn spans(literals: &Literals, text: &[u8], end: End) -> Vec<bool> {
+        let heads = Heads::new(&literals.heads());
+        let (mut at, mut followed) = (0, 0);
+        let mut covered = vec![false; text.len()];
+        while let Some((begin, owners)) = heads.next(text, at) {
+            if begin >= followed {
+                followed = literals.follow(text, begin, owners.literal, end, |span| {
+                    covered[span].fill(true)
+                });
+            }
+            at = begin + 1;
+        }
+        covered
+    }
+
+    /// Short alphabets, so that literals overlap, contain each other and repeat themselves.
     #[test]
-    fn the_filter_lets_no_literal_pass() {
-        let mut rng = Rng::new(42);
-        let all: Vec<Vec<u8>> = (0..500)
-            .map(|n| (0..4 + n % 70).map(|_| b"abcdefgh"[rng.index(8)]).collect())
-            .collect();
-        let literals = Literals::new(all.clone()).expect("few");
-        for round in 0..3000 {
-            let literal = &all[rng.index(all.len())];
-            let before = rng.index(100);
-            let mut text: Vec<u8> = (0..before).map(|_| b"ABCDEFGHI "[rng.index(10)]).collect();
-            text.extend_from_slice(literal);
-            text.extend((0..rng.index(100)).map(|_| b"ABCDEFGHI "[rng.index(10)]));
-            let from = rng.index(before + 1);
-            assert!(
-                !literals.is_clear(&text, from, before + literal.len(), &mut Next::default()),
-                "{round}"
-            );
-            let mut found = Vec::new();
-            literals.find(&text, 0, text.len(), &mut Next::default(), |span| {
-                found.push(span)
-            });
-            assert!(found.contains(&(before..before + literal.len())), "{round}");
+    fn every_byte_of_every_literal_is_covered_and_no_other() {
+        for seed in 1..3000_u64 {
+            let mut rng = Rng::new(seed);
+            let letters = 1 + rng.index(3);
+            let mut word = |least: usize, more: usize| -> Vec<u8> {
+                let n = least + rng.index(more);
+                (0..n).map(|_| b"abc"[rng.index(letters)]).collect()
+            };
+            let all: Vec<Vec<u8>> = (0..1 + seed % 5).map(|_| word(4, 8)).collect();
+            let text = word(0, 60);
+            let literals = Literals::new(all.iter().map(Vec::as_slice)).expect("few");
+            for end in [End::Complete, End::Open] {
+                let mut expected = vec![false; text.len()];
+                for literal in &all {
+                    for at in 0..text.len() {
+                        if text[at..].starts_with(literal) {
+                            expected[at..at + literal.len()].fill(true);
+                        }
+                        let rest = &text[at..];
+                        if end == End::Open && rest.len() >= HEAD && literal.starts_with(rest) {
+                            expected[at..].fill(true);
+                        }
+                    }
+                }
+                assert_eq!(spans(&literals, &text, end), expected, "{all:?} {text:?}");
+            }
         }
     }
 
     #[test]
-    fn text_without_literals_is_passed_over() {
-        let mut rng = Rng::new(1);
-        let all: Vec<Vec<u8>> = (0..1000)
-            .map(|_| (0..24).map(|_| rng.index(256) as u8).collect())
-            .collect();
-        let literals = Literals::new(all.clone()).expect("few");
-        let text = b"the quick brown fox jumps over the lazy dog, again and again\n".repeat(1000);
-        let (mut at, mut hits) = (0, 0);
-        while let Some(next) = literals
-            .filters
-            .iter()
-            .filter_map(|filter| filter.suspect(&text, at))
-            .min()
-        {
-            (at, hits) = (next + 1, hits + 1);
-        }
-        assert!(hits * 50 < text.len() / 9, "{hits} looks were in vain");
-        assert!(Literals::default().is_clear(&text, 0, text.len(), &mut Next::default()));
-    }
-
-    /// Literals that begin alike, and a text that is full of that beginning.
-    #[test]
-    fn a_text_full_of_beginnings_is_left_to_the_automaton() {
-        let all: Vec<Vec<u8>> = (0..3000)
-            .map(|n| format!("sk-proj-sk-proj-{n:04}").into_bytes())
-            .collect();
+    fn the_longest_literals_are_known() {
+        let all: [&[u8]; 3] = [b"abcdefgh", b"ab cd", b"wxyz"];
         let literals = Literals::new(all).expect("few");
-        let text = format!(
-            "{} sk-proj-sk-proj-0042 {}",
-            "sk-proj-".repeat(500),
-            "sk-proj-".repeat(500)
-        );
-        let mut left = COMPARED * text.len();
-        assert!(!literals.filters[0].find(
-            text.as_bytes(),
-            0..text.len(),
-            &literals.all,
-            &mut 0,
-            &mut left,
-            &mut |_| ()
-        ));
-        let mut found = Vec::new();
-        literals.find(
-            text.as_bytes(),
-            0,
-            text.len(),
-            &mut Next::default(),
-            |span| found.push(&text[span]),
-        );
-        assert_eq!(found, ["sk-proj-sk-proj-0042"]);
+        let longest = (literals.longest(), literals.longest_spaced());
+        assert_eq!((literals.len(), longest), (3, (8, 5)));
     }
 }

@@ -1,34 +1,57 @@
 //! Finds secrets in the text of a line and puts `[redacted]` in their place.
 //!
-//! A mark that is there already is a border that nothing reaches across. What a shape finds across
-//! a registered secret is one secret with it: who registers more never sees more. All that was
-//! found is a border, then, and what lies between two borders is looked at again until nothing more
-//! is found. So the result has no secret between its marks either: redacting twice is redacting
-//! once.
+//! ```text
+//!  heads           where a secret may begin: one search for all of them
+//!  literals        secrets that the host has registered
+//!  token_patterns  the table of shapes that secrets have
+//!  key_value, pem  recognizers of that table that need more than a row
+//!  scan            what a recognizer sees of the text
+//! ```
+//!
+//! Text that holds nothing is passed over by a vector search for the beginnings of all shapes, as
+//! long as no literal is registered.
+//!
+//! One pass over the text of a line collects the places at which something may begin. The registered literals
+//! among them are found first. Then each place of a shape is tried in order, unless it lies within
+//! a secret that was found before it.
+//!
+//! # Redacting twice is redacting once
+//!
+//! A mark that stands in the text already is a border: nothing is found across it. So after a
+//! redaction only the text between the marks can hold a secret, and there is none if each shape is
+//! tried twice, with the whole text before it and with the text from the last secret on: a shape is
+//! found in the beginning of a text only if it is found in the whole ([`token_patterns`]). The first
+//! of the two makes sure that whoever registers more literals never sees more of a larger secret.
 
-mod bytewise;
+mod heads;
 pub(crate) mod key_value;
-pub(crate) mod literals;
+mod literals;
 pub(crate) mod pem;
+mod scan;
 mod token_patterns;
-pub(crate) mod triggers;
 
-use crate::types::limits::LINE;
-use literals::{Literals, Next};
+use aho_corasick::{AhoCorasick, Input, MatchKind};
+use heads::{Heads, Owners};
+pub(crate) use literals::Literals;
+use memchr::memmem;
+pub(crate) use scan::End;
+use scan::Scan;
 use std::fmt;
 use std::ops::Range;
-use triggers::{NextPlaces, Place, Triggers};
+use token_patterns::{PRIVATE_KEY, SHAPES};
 
 /// Stands for a secret.
 pub(crate) const REDACTED: &str = "[redacted]";
 
-/// What is to be redacted, ready for searching.
+/// Everything that is redacted, ready for searching.
 pub(crate) struct Redactor {
-    triggers: Triggers,
+    heads: Heads,
     literals: Literals,
+    skip: Vec<AhoCorasick>,
+    marks: memmem::Finder<'static>,
 }
 
-/// No secret.
+/// Shows the number of registered secrets.
 impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redactor")
@@ -37,242 +60,222 @@ impl fmt::Debug for Redactor {
     }
 }
 
-/// Memory that is used again for every line.
+/// Working memory that is reused for every line.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    places: Vec<Place>,
-    /// Borders, in order, apart from one another.
-    borders: Vec<Range<usize>>,
+    /// Places at which a shape may begin, and which.
+    places: Vec<(usize, u64)>,
+    /// Registered literals, in order and apart from one another.
     registered: Vec<Range<usize>>,
-    ahead: Vec<Range<usize>>,
-    found: Vec<Range<usize>>,
+    /// All secrets; in the end in order and apart from one another.
+    secrets: Vec<Range<usize>>,
+    /// Whether a marker of a private key may stand in the text.
+    has_key: bool,
     out: String,
 }
 
-impl Scratch {
-    /// In the last text that was redacted, a private key may have begun or ended.
-    pub(crate) fn has_key(&self) -> bool {
-        self.places.iter().any(|place| place.is_key())
-    }
-}
-
-/// A text of many lines, and where its next suspicious places are: each is searched for once,
-/// however many lines lie before it.
-#[derive(Debug)]
-pub(crate) struct Run<'t> {
-    text: &'t [u8],
-    places: NextPlaces,
-    literals: Next,
-}
-
-impl<'t> Run<'t> {
-    /// Lines with a newline behind each. A text that is shorter than the vectors is searched
-    /// without them, far slower; what is behind the last line is never looked at
-    /// ([`triggers::PADDING`]).
-    pub(crate) fn new(text: &'t [u8]) -> Run<'t> {
-        Run {
-            text,
-            places: NextPlaces::default(),
-            literals: Next::default(),
-        }
-    }
+/// A text without its secrets.
+pub(crate) struct Redacted<'t> {
+    pub(crate) text: &'t str,
+    /// Whether a private key may begin or end in it.
+    pub(crate) has_key: bool,
 }
 
 impl Redactor {
     pub(crate) fn new(literals: Literals) -> Redactor {
+        let heads = [token_patterns::heads(), literals.heads()].concat();
         Redactor {
-            triggers: Triggers::new(),
+            heads: Heads::new(&heads),
+            skip: if literals.len() == 0 {
+                skip()
+            } else {
+                Vec::new()
+            },
             literals,
+            marks: memmem::Finder::new(REDACTED),
         }
     }
 
-    /// Bytes before the end of a text that was cut in which a secret may begin that is not
-    /// recognized.
-    pub(crate) fn margin(&self) -> usize {
-        self.literals.longest().max(LINE)
+    /// Bytes of the longest registered literal.
+    pub(crate) fn longest(&self) -> usize {
+        self.literals.longest()
     }
 
-    /// There is no secret in the line of the run from `from` to `to`. `from` is where a line
-    /// begins, and does not go back.
-    pub(crate) fn is_clear(&self, run: &mut Run<'_>, from: usize, to: usize) -> bool {
-        let Run {
-            text,
-            places,
-            literals,
-        } = run;
-        // The newline before the line may be the first byte of a trigger.
-        let first_clear = from > 0 || !self.triggers.may_begin(text);
-        first_clear
-            && self.triggers.is_clear(text, from, to, places)
-            && self.literals.is_clear(text, from, to, literals)
+    /// Bytes of the longest registered literal with white space in it.
+    pub(crate) fn longest_spaced(&self) -> usize {
+        self.literals.longest_spaced()
     }
 
-    /// There is no secret in lines of the run, behind the one that was looked at last, that end up
-    /// to here.
-    pub(crate) fn clear_until(&self, run: &Run<'_>) -> usize {
-        run.places
-            .first()
-            .min(self.literals.clear_until(&run.literals))
+    /// The first place at or after `from` at which a secret may begin.
+    pub(crate) fn next_place(&self, text: &[u8], from: usize) -> Option<usize> {
+        if self.skip.is_empty() {
+            return self.heads.next(text, from).map(|(at, _)| at);
+        }
+        let mut to = text.len();
+        for search in &self.skip {
+            let found = search.find(Input::new(text).range(from.min(to)..to));
+            // The searches that follow need not go further.
+            to = found.map_or(to, |found| (found.start() + heads::HEAD).min(to));
+        }
+        let found = |at: usize| at.saturating_sub(heads::HEAD).max(from);
+        (to < text.len()).then(|| found(to))
     }
 
-    /// A line of the run, or the end of one, without its secrets; `None` if it has none. It begins
-    /// at `from`, which does not go back.
-    pub(crate) fn redact<'s>(
+    /// Redacts the text from `from` on; what stands before that is looked at, too. Returns the text
+    /// without its secrets, which borrows from `scratch` if there were any.
+    pub(crate) fn redact<'t>(
         &self,
-        run: &mut Run<'_>,
+        text: &'t str,
         from: usize,
-        text: &str,
-        scratch: &'s mut Scratch,
-    ) -> Option<&'s str> {
+        end: End,
+        scratch: &'t mut Scratch,
+    ) -> Redacted<'t> {
+        scratch.secrets.clear();
+        scratch.has_key = false;
+        let mut left = 0;
+        for mark in self.marks.find_iter(text.as_bytes()) {
+            self.between(text, left..mark, End::Mark, scratch);
+            left = mark + REDACTED.len();
+        }
+        self.between(text, left..text.len(), end, scratch);
+        merge(&mut scratch.secrets);
+        if !scratch.secrets.is_empty() {
+            replace(text, from, &scratch.secrets, &mut scratch.out);
+        }
+        Redacted {
+            text: if scratch.secrets.is_empty() {
+                text.get(from..).unwrap_or_default()
+            } else {
+                &scratch.out
+            },
+            has_key: scratch.has_key,
+        }
+    }
+
+    /// Finds the secrets between two borders.
+    fn between(&self, text: &str, part: Range<usize>, end: End, scratch: &mut Scratch) {
         let Scratch {
             places,
-            borders,
             registered,
-            ahead,
-            found,
-            out,
+            secrets,
+            has_key,
+            ..
         } = scratch;
-        borders.clear();
-        found.clear();
-        let to = from + text.len();
-        self.triggers
-            .places(run.text, from, to, &mut run.places, places);
-        self.literals
-            .find(run.text, from, to, &mut run.literals, |span| {
-                borders.push(whole(text, span))
-            });
-        if places.is_empty() && borders.is_empty() && !self.triggers.may_begin(text.as_bytes()) {
-            return None;
-        }
-        let literals = borders.len();
-        let marks = places
-            .iter()
-            .filter(|place| place.is_mark())
-            .map(|place| place.at..place.at + REDACTED.len());
-        if literals > 0 && (!places.is_empty() || self.triggers.may_begin(text.as_bytes())) {
-            // What is registered may be a part of a larger secret: that one first, whole.
-            registered.clear();
-            registered.append(borders);
-            borders.extend(marks.clone());
-            self.look_between(text, places, borders, ahead, found);
-            borders.clear();
-            borders.append(registered);
-            borders.append(found);
-        }
-        borders.extend(marks);
-        merge(borders);
-        self.look_between(text, places, borders, ahead, found);
-        if literals == 0 && found.is_empty() {
-            return None;
-        }
-        borders.append(found);
-        merge(borders);
-        replace(text, borders, out);
-        Some(out)
-    }
-
-    /// Looks for secrets between the borders, from left to right. One that is found is a border for
-    /// what is behind it; for what is before it, it changes nothing, since no shape is found in
-    /// the beginning of a text that is not found in the whole.
-    fn look_between(
-        &self,
-        text: &str,
-        places: &[Place],
-        borders: &[Range<usize>],
-        ahead: &mut Vec<Range<usize>>,
-        found: &mut Vec<Range<usize>>,
-    ) {
-        if let ([], [place]) = (borders, places) {
-            return self.look_once(text, *place, found);
-        }
-        let mut places = places.iter().copied().peekable();
-        let mut start = 0;
-        for border in borders
-            .iter()
-            .cloned()
-            .chain(std::iter::once(text.len()..text.len()))
-        {
-            // Secrets that were found from places before them, the next one last: there may be more
-            // before they begin.
-            ahead.clear();
-            ahead.push(border.clone());
-            start = self.look_first(text, start..border.start, found);
-            while let Some(place) = places.next_if(|place| place.at < border.start) {
-                while let Some(passed) = ahead.pop_if(|secret| secret.start <= place.at) {
-                    let end = ahead.last().map_or(border.start, |next| next.start);
-                    start = self.look_first(text, passed.end..end, found);
-                }
-                let end = ahead.last().map_or(border.start, |next| next.start);
-                // A trigger may begin with the byte before the range.
-                if place.at + 1 < start || place.is_mark() {
-                    continue;
-                }
-                let Some(secret) = self.triggers.secret_at(text.as_bytes(), start..end, place)
-                else {
-                    continue;
-                };
-                let secret = whole(text, secret);
-                found.push(secret.clone());
-                if secret.start > place.at + 1 {
-                    ahead.push(secret);
-                } else {
-                    start = self.look_first(text, secret.end..end, found);
-                }
+        places.clear();
+        registered.clear();
+        let bytes = text.as_bytes().get(..part.end).unwrap_or_default();
+        let (mut at, mut followed) = (part.start, part.start);
+        while let Some((begin, Owners { shapes, literal })) = self.heads.next(bytes, at) {
+            if literal != 0 && begin >= followed {
+                let found = |span| registered.push(whole(text, span));
+                followed = self.literals.follow(bytes, begin, literal, end, found);
             }
-            // What is behind the last place.
-            while let Some(passed) = ahead.pop() {
-                let end = ahead.last().map_or(border.start, |next| next.start);
-                if end > passed.end {
-                    self.look_first(text, passed.end..end, found);
-                }
+            if shapes != 0 {
+                places.push((begin, shapes));
             }
-            start = border.end;
+            at = begin + 1;
         }
-    }
-
-    /// The same where there is one place and no border, as in most lines with a secret.
-    fn look_once(&self, text: &str, place: Place, found: &mut Vec<Range<usize>>) {
-        let start = self.look_first(text, 0..text.len(), found);
-        if place.at + 1 < start {
+        if places.is_empty() && registered.is_empty() {
             return;
         }
-        if let Some(secret) = self
-            .triggers
-            .secret_at(text.as_bytes(), start..text.len(), place)
-        {
-            let secret = whole(text, secret);
-            found.push(secret.clone());
-            self.look_first(text, secret.end..text.len(), found);
-        }
-    }
-
-    /// Looks for secrets with which the range begins; where it begins behind them.
-    fn look_first(&self, text: &str, range: Range<usize>, found: &mut Vec<Range<usize>>) -> usize {
-        let mut start = range.start;
-        while let Some(secret) = self
-            .triggers
-            .secret_first(text.as_bytes(), start..range.end)
-        {
-            start = secret.end;
-            found.push(secret);
-        }
-        start
+        merge(registered);
+        *has_key |= places
+            .iter()
+            .any(|(_, shapes)| shapes >> PRIVATE_KEY & 1 == 1);
+        let mut scan = Scan::new(bytes, part.start, end);
+        shapes(text, &mut scan, places, registered, secrets);
+        secrets.append(registered);
     }
 }
 
-/// The span with the characters whole in which it begins and ends.
-fn whole(text: &str, span: Range<usize>) -> Range<usize> {
-    if text.is_char_boundary(span.start) && text.is_char_boundary(span.end) {
-        return span;
+/// Vector searches for the beginnings of all shapes. They start slowly and then pass over text
+/// without any several times as fast as [`Heads`] does.
+fn skip() -> Vec<AhoCorasick> {
+    /// The search compares all beginnings with vector instructions up to about this many.
+    const TOGETHER: usize = 51;
+    let mut searches = Vec::new();
+    for beginnings in token_patterns::beginnings() {
+        for some in beginnings.chunks(TOGETHER) {
+            let search = AhoCorasick::builder()
+                .match_kind(MatchKind::LeftmostFirst)
+                .build(some);
+            match search {
+                Ok(search) => searches.push(search),
+                // Without it, the other search finds all places.
+                Err(_) => return Vec::new(),
+            }
+        }
     }
-    let start = (0..=span.start)
-        .rev()
-        .find(|at| text.is_char_boundary(*at))
-        .unwrap_or_default();
-    let end = (span.end..text.len())
-        .find(|at| text.is_char_boundary(*at))
-        .unwrap_or(text.len());
-    start..end
+    searches
+}
+
+/// Tries each place of a shape, in order.
+fn shapes(
+    text: &str,
+    scan: &mut Scan<'_>,
+    places: &[(usize, u64)],
+    registered: &[Range<usize>],
+    secrets: &mut Vec<Range<usize>>,
+) {
+    let left = scan.left;
+    let mut registered = registered.iter().peekable();
+    // The end of the last secret before the place, and the secret that was found last.
+    let (mut border, mut last) = (left, left..left);
+    for (at, shapes) in places {
+        if last.contains(at) {
+            continue;
+        }
+        while let Some(literal) = registered.next_if(|literal| literal.end <= *at) {
+            border = border.max(literal.end);
+        }
+        if last.end <= *at {
+            border = border.max(last.end);
+        }
+        let is_registered = registered
+            .peek()
+            .is_some_and(|literal| literal.start <= *at);
+        let is_border = border > left && !is_registered;
+        for left in [left].into_iter().chain(is_border.then_some(border)) {
+            scan.left = left;
+            let mut shapes = *shapes;
+            while let Some(shape) = SHAPES.get(shapes.trailing_zeros() as usize) {
+                shapes &= shapes - 1;
+                if let Some(secret) = shape.find(scan, *at) {
+                    let secret = whole(text, secret);
+                    last = if last.end <= *at {
+                        secret.clone()
+                    } else {
+                        last.start.min(secret.start)..last.end.max(secret.end)
+                    };
+                    secrets.push(secret);
+                }
+            }
+        }
+    }
+    scan.left = left;
+}
+
+/// The span, extended to the characters in which it begins and ends.
+fn whole(text: &str, span: Range<usize>) -> Range<usize> {
+    floor_char(text, span.start)..ceil_char(text, span.end)
+}
+
+/// The last character boundary at or before `at`.
+pub(crate) fn floor_char(text: &str, at: usize) -> usize {
+    let mut at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+/// The first character boundary at or after `at`.
+pub(crate) fn ceil_char(text: &str, at: usize) -> usize {
+    let mut at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at += 1;
+    }
+    at
 }
 
 /// Puts spans in order and joins those that touch.
@@ -290,17 +293,16 @@ fn merge(spans: &mut Vec<Range<usize>>) {
     });
 }
 
-/// Writes `text` to `out` with marks in the place of the spans.
-fn replace(text: &str, spans: &[Range<usize>], out: &mut String) {
+/// Writes the text from `from` on with a mark in the place of each span.
+fn replace(text: &str, from: usize, spans: &[Range<usize>], out: &mut String) {
     out.clear();
-    out.reserve(text.len() + REDACTED.len() * spans.len());
-    let mut from = 0;
-    for span in spans {
-        out.push_str(text.get(from..span.start).unwrap_or_default());
+    let mut at = from;
+    for span in spans.iter().filter(|span| span.end > from) {
+        out.push_str(text.get(at..span.start.max(at)).unwrap_or_default());
         out.push_str(REDACTED);
-        from = span.end;
+        at = span.end;
     }
-    out.push_str(text.get(from..).unwrap_or_default());
+    out.push_str(text.get(at..).unwrap_or_default());
 }
 
 #[cfg(test)]

@@ -1,19 +1,18 @@
-//! Private keys in PEM and the like: blocks of base64 over several lines, between a BEGIN and an
-//! END.
+//! Private keys in PEM and similar formats: lines of base64 between a BEGIN and an END marker.
 
-use super::token_patterns::is_word;
+use super::scan::{Class, Scan};
 use memchr::memmem;
 use std::ops::Range;
 
-/// What stands in every such marker.
+/// The text that every such marker contains.
 pub(crate) const TRIGGER: &str = "PRIVATE KEY";
-/// A run of base64 that is more than a word, in a line that has other text before it.
+/// The shortest run of base64 that is not taken for a word, in a line with other text before it.
 const RUN: usize = 16;
-/// A run of base64 that is most likely a line of a key.
+/// The shortest run of base64 that is most likely a line of a key.
 const LONG_RUN: usize = 40;
-/// Bytes of a marker before its trigger that are looked at, dashes apart.
+/// The most bytes of a marker between its dashes and [`TRIGGER`].
 const LABEL: usize = 40;
-/// Lines that may stand between BEGIN and the base64.
+/// Beginnings of the header lines that may stand between BEGIN and the base64.
 const HEADERS: [&str; 7] = [
     "Proc-Type:",
     "DEK-Info:",
@@ -30,7 +29,7 @@ enum Kind {
     End,
 }
 
-/// The marker whose trigger stands at `at`: where it is, without blanks around it.
+/// The marker whose [`TRIGGER`] stands at `at`, and its place without blanks around it.
 fn marker(text: &[u8], at: usize) -> Option<(Kind, Range<usize>)> {
     let words = text
         .get(..at)?
@@ -63,7 +62,7 @@ fn marker(text: &[u8], at: usize) -> Option<(Kind, Range<usize>)> {
             0
         };
     }
-    // Not more dashes than its own, and none that the next marker needs.
+    // Five dashes at most, and none if another marker follows that needs them.
     let rest = text.get(end..)?;
     let own = rest
         .iter()
@@ -81,25 +80,26 @@ fn markers(text: &[u8]) -> impl Iterator<Item = (Kind, Range<usize>)> {
 }
 
 /// The part of a block that is in one line: from BEGIN to END, or to the end of the line.
-pub(crate) fn in_line(text: &[u8], at: usize) -> Option<Range<usize>> {
-    let (Kind::Begin, begin) = marker(text, at)? else {
+pub(crate) fn in_line(scan: &mut Scan<'_>, at: usize) -> Option<Range<usize>> {
+    let text = scan.get(scan.left..scan.len());
+    let (Kind::Begin, begin) = marker(text, at - scan.left)? else {
         return None;
     };
     let rest = text.get(begin.end..)?;
     let end = markers(rest)
         .find(|(kind, _)| *kind == Kind::End)
         .map_or(text.len(), |(_, end)| begin.end + end.end);
-    Some(begin.start..end)
+    Some(scan.left + begin.start..scan.left + end)
 }
 
-/// A block that goes on in the next line: what stands before its BEGIN, but behind an END, is
-/// `prefix` bytes long.
+/// A block that goes on in the next line. `prefix` counts the bytes of its first line before BEGIN
+/// (and after an earlier END): a log's timestamp, for instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Open {
     prefix: usize,
 }
 
-/// The line begins a block and does not end it.
+/// Whether the line begins a block without ending it.
 pub(crate) fn opens(text: &str) -> Option<Open> {
     let (mut open, mut after) = (None, 0);
     for (kind, marker) in markers(text.as_bytes()) {
@@ -114,7 +114,7 @@ pub(crate) fn opens(text: &str) -> Option<Open> {
     open
 }
 
-/// The line ends a block that an earlier one began: what follows the END.
+/// If the line ends a block that an earlier one began: the text after the END marker.
 pub(crate) fn after_end(text: &str) -> Option<&str> {
     match markers(text.as_bytes()).next()? {
         (Kind::End, marker) => text.get(marker.end..),
@@ -123,9 +123,9 @@ pub(crate) fn after_end(text: &str) -> Option<&str> {
 }
 
 impl Open {
-    /// The line is one of the block, and not the last.
+    /// Whether the line belongs to the block and is not its last.
     pub(crate) fn goes_on(self, text: &str) -> bool {
-        // Another BEGIN is never inside.
+        // A block never contains another BEGIN.
         is_body(text)
             || (self.prefix > 0
                 && last_run(text) >= RUN
@@ -133,12 +133,12 @@ impl Open {
     }
 }
 
-/// The line may be one of a block, whatever that began with.
+/// Whether the line may belong to a block with any prefix.
 pub(crate) fn may_be_inside(text: &str) -> bool {
     is_body(text) || last_run(text) >= RUN
 }
 
-/// The line is most likely one of a key.
+/// Whether the line most likely belongs to a key.
 pub(crate) fn is_like_key(text: &str) -> bool {
     last_run(text) >= LONG_RUN
 }
@@ -147,7 +147,7 @@ const fn is_base64(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=')
 }
 
-/// Without what source code, quoting and mail put around a line.
+/// The line without what source code, quotation and mail put around it.
 fn bare(text: &str) -> &str {
     let text = text.trim_start_matches([' ', '\t', '"', '\'', '|', '>', '#', '*']);
     let text = text.trim_end();
@@ -159,13 +159,13 @@ fn bare(text: &str) -> &str {
         .map_or(text, |text| text.trim_end_matches("\\r"))
 }
 
-/// Base64 alone, nothing, or a header.
+/// Whether the line is base64, blank, or a header.
 fn is_body(text: &str) -> bool {
     let text = bare(text);
     text.bytes().all(is_base64) || HEADERS.iter().any(|header| text.starts_with(header))
 }
 
-/// The length of the base64 at the end of the line; 0 if a word goes on before it.
+/// The length of the run of base64 that ends the line; 0 if it is a part of a longer word.
 fn last_run(text: &str) -> usize {
     let text = bare(text).as_bytes();
     let run = text
@@ -174,7 +174,7 @@ fn last_run(text: &str) -> usize {
         .take_while(|byte| is_base64(**byte))
         .count();
     let before = text.len().checked_sub(run + 1).and_then(|n| text.get(n));
-    if before.is_some_and(|byte| is_word(*byte) || *byte == b'-') {
+    if before.is_some_and(|byte| Class::Url64.has(*byte)) {
         0
     } else {
         run

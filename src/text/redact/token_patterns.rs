@@ -1,446 +1,305 @@
-//! The shapes that secrets have: what text gives each away, and how far it reaches.
+//! The shapes that secrets have: with which text each begins, and how far it reaches.
 //!
-//! One table. A shape is looked for only where one of its triggers stands; the triggers of all
-//! shapes are searched together ([`super::triggers`]). Every shape grows to the right as far as it
-//! can and needs no particular character behind it, so that a text that was cut shows nothing that
-//! the whole text would not show.
+//! One table. Each recognizer keeps these rules, on which the search depends ([`super`]):
+//!
+//! * A secret begins at the place of its beginning or behind it.
+//! * A secret that is found in a text is found in every longer text with the same beginning, at the
+//!   same place.
+//! * What is read without a secret being found is bounded.
 
+use super::heads::{HEAD, Owners};
+use super::scan::{Class, Scan};
 use super::{key_value, pem};
 use std::ops::Range;
 
-/// One shape.
+/// A shape.
 pub(crate) struct Shape {
-    /// What it is, for a test that fails.
-    #[cfg_attr(not(test), expect(dead_code, reason = "names the row in tests"))]
-    pub(crate) name: &'static str,
-    pub(crate) find: Find,
-    /// A text that has it, and what becomes of that.
-    #[cfg_attr(not(test), expect(dead_code, reason = "an example for tests"))]
-    pub(crate) positive: (&'static str, &'static str),
-    /// A text that has a trigger, or nearly, and is left as it is.
-    #[cfg_attr(not(test), expect(dead_code, reason = "an example for tests"))]
-    pub(crate) negative: &'static str,
+    /// The texts with one of which it begins.
+    pub(crate) begins: &'static [&'static str],
+    pub(crate) letters: Letters,
+    /// What may follow a beginning of fewer than four bytes.
+    pub(crate) follow: Class,
+    find: Find,
+}
+
+/// How a beginning is spelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Letters {
+    /// As it stands.
+    Exact,
+    /// In lower case, in upper case, or with a capital first letter.
+    AnyCase,
 }
 
 /// How a shape is recognized.
-pub(crate) enum Find {
-    /// A token: one of these beginnings, and then enough bytes of a kind.
-    Token(&'static [&'static str], Token),
-    /// Anything else: its triggers, and a function of the text and where a trigger begins, to where
-    /// the secret is.
-    With(&'static [&'static str], Finder),
+#[derive(Clone, Copy)]
+enum Find {
+    Token(Token),
+    /// A function of the text and the place of the beginning to the secret.
+    With(fn(&mut Scan<'_>, usize) -> Option<Range<usize>>),
 }
 
-/// Finds a secret at a trigger.
-pub(crate) type Finder = fn(&[u8], usize) -> Option<Range<usize>>;
-
-/// What follows the beginning of a token: at least `least` of these bytes. A token begins at a
-/// word's beginning. In a beginning, `|` stands where its trigger begins, if that is not its own
-/// beginning.
-pub(crate) struct Token {
-    of: fn(u8) -> bool,
+/// What follows the beginning of a token: at least `least` bytes of the class.
+#[derive(Clone, Copy)]
+struct Token {
+    class: Class,
     least: usize,
     needs: Needs,
 }
 
 /// What tells a token from words that happen to begin like it.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Needs {
+    /// Its beginning alone: it is found in the middle of a word as well.
     Nothing,
-    /// A digit among the first `least` bytes.
-    Digit,
+    /// No word before it.
+    Start,
+    /// No word before it, and a character that is neither a lower-case letter nor a hyphen:
+    /// `sk-learn-is-a-library` has none.
+    Mixed,
 }
 
-impl Token {
-    /// The token that has its beginning of `prefix` bytes at `at`.
-    pub(crate) fn at(&self, text: &[u8], at: usize, prefix: usize) -> Option<Range<usize>> {
-        if at
-            .checked_sub(1)
-            .and_then(|before| text.get(before))
-            .is_some_and(|before| is_word(*before))
-        {
-            return None;
-        }
-        let body = text.get(at + prefix..)?;
-        // First what does not depend on the length: a text full of beginnings takes no longer than
-        // another.
-        if self.needs == Needs::Digit && !body.iter().take(self.least).any(u8::is_ascii_digit) {
-            return None;
-        }
-        let n = body.iter().take_while(|byte| (self.of)(**byte)).count();
-        (n >= self.least).then_some(at..at + prefix + n)
-    }
-}
-
-/// Letters, digits, underscore: what a token must not have right before it.
-pub(crate) const fn is_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_'
-}
-
-const fn is_alphanumeric(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-}
-
-const fn is_hex(byte: u8) -> bool {
-    byte.is_ascii_hexdigit()
-}
-
-/// The alphabet of base64 for URLs.
-const fn is_url64(byte: u8) -> bool {
-    is_word(byte) || byte == b'-'
-}
-
-const fn is_dotted(byte: u8) -> bool {
-    is_url64(byte) || byte == b'.'
-}
-
-const fn is_path(byte: u8) -> bool {
-    is_url64(byte) || byte == b'/'
-}
-
-const fn token(prefixes: &'static [&'static str], of: fn(u8) -> bool, least: usize) -> Find {
-    Find::Token(
-        prefixes,
-        Token {
-            of,
-            least,
-            needs: Needs::Nothing,
-        },
-    )
-}
-
-const fn token_with_digit(
-    prefixes: &'static [&'static str],
-    of: fn(u8) -> bool,
-    least: usize,
-) -> Find {
-    Find::Token(
-        prefixes,
-        Token {
-            of,
-            least,
-            needs: Needs::Digit,
-        },
-    )
-}
+/// Bytes of a token or value that are looked at for what makes it one. Of ten billion random tokens
+/// of this length none is all lower case.
+pub(crate) const LOOKED_AT: usize = 64;
 
 /// Bytes of the first part of a web token that are looked at. As many of base64 that begin like one
 /// are one.
 const WEB_TOKEN_HEAD: usize = 256;
 
-/// Every shape. The examples are made up.
-pub(crate) const SHAPES: &[Shape] = &[
+const fn token(begins: &'static [&'static str], class: Class, least: usize, needs: Needs) -> Shape {
     Shape {
-        name: "name and value",
-        find: Find::With(key_value::TRIGGERS, key_value::value),
-        positive: ("db_password=hunter2 next", "db_password=[redacted] next"),
-        negative: "password_file=/run/x max_tokens=4096 broken: yes \"/etc/passwd\": No password: *** token: not found",
-    },
-    Shape {
-        name: "authorization header",
-        find: Find::With(&["uthorization", "UTHORIZATION"], key_value::authorization),
-        positive: (
-            "Authorization: Token abc",
-            "Authorization: Token [redacted]",
-        ),
-        negative: "authorization failed Authorization: none given",
-    },
-    Shape {
-        name: "bearer",
-        find: Find::With(&["earer ", "EARER "], key_value::bearer),
-        positive: ("sent Bearer abc.123-x", "sent Bearer [redacted]"),
-        negative: "the bearer of bad news, bearer authentication",
-    },
-    Shape {
-        name: "basic",
-        find: Find::With(&["asic ", "ASIC "], key_value::basic),
-        positive: ("sent Basic dXNlcjpwYXNz ok", "sent Basic [redacted] ok"),
-        negative: "basic authentication, Basic settings",
-    },
-    Shape {
-        name: "userinfo of a URL",
-        find: Find::With(&["@"], key_value::userinfo),
-        positive: (
-            "clone https://me:pa55@host/x",
-            "clone https://[redacted]@host/x",
-        ),
-        negative: "https://host:8080/@scope/name?to=a@b",
-    },
-    Shape {
-        name: "private key",
-        find: Find::With(&[pem::TRIGGER], pem::in_line),
-        positive: (
-            r"k: -----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY----- x",
-            "k: [redacted] x",
-        ),
-        negative: "-----BEGIN PUBLIC KEY----- no PRIVATE KEY here",
-    },
-    Shape {
-        name: "JSON web token",
-        find: Find::With(&["eyJh", "eyJ0", "eyJr", "eyJl", ".eyJ"], web_token),
-        positive: (
-            "got eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.c2lnbmF0 ok",
-            "got [redacted] ok",
-        ),
-        negative: "eyJhbGciOiJIUzI1 alone",
-    },
-    Shape {
-        name: "AWS key id",
-        find: token(
-            &["AKIA", "ASIA"],
-            |b| b.is_ascii_uppercase() || b.is_ascii_digit(),
-            16,
-        ),
-        positive: ("AKIAEXAMPLEEXAMPLE00", "[redacted]"),
-        negative: "ASIA PACIFIC, ASIAN",
-    },
-    Shape {
-        name: "GitHub token",
-        find: token(&["ghp|_", "gho|_", "ghu|_", "ghs|_", "ghr|_"], is_word, 20),
-        positive: ("ghp_0123456789abcdefghijABCDEFGHIJ012345", "[redacted]"),
-        negative: "ghp_short",
-    },
-    Shape {
-        name: "GitHub fine-grained token",
-        find: token(&["github|_pat_"], is_word, 20),
-        positive: ("github_pat_0123456789abcdefghij_ABCDEFGHIJ", "[redacted]"),
-        negative: "github_pat_x",
-    },
-    Shape {
-        name: "GitLab token",
-        find: token(
-            &[
-                "glpat-", "gldt-", "glrt-", "glcbt-", "glptt-", "glsoat-", "glft-",
-            ],
-            is_dotted,
-            16,
-        ),
-        positive: ("glpat-0123456789abcdefghij", "[redacted]"),
-        negative: "glpat-short",
-    },
-    Shape {
-        name: "Slack token",
-        find: token(
-            &["xoxb-", "xoxp-", "xoxa-", "xoxr-", "xoxs-", "xoxe", "xapp-"],
-            is_dotted,
-            10,
-        ),
-        positive: ("xoxb-0000000000-example", "[redacted]"),
-        negative: "xoxb-none",
-    },
-    Shape {
-        name: "Slack webhook",
-        find: Find::With(&["slack.com/"], |text, at| {
-            behind(text, at, b"slack.com/", is_path, 30)
+        begins,
+        letters: Letters::Exact,
+        follow: class,
+        find: Find::Token(Token {
+            class,
+            least,
+            needs,
         }),
-        positive: (
-            "https://hooks.slack.com/services/T0000000/B0000000/example00000",
-            "https://hooks.slack.com/[redacted]",
-        ),
-        negative: "https://hooks.slack.com/docs",
-    },
+    }
+}
+
+const fn with(
+    begins: &'static [&'static str],
+    letters: Letters,
+    follow: Class,
+    find: fn(&mut Scan<'_>, usize) -> Option<Range<usize>>,
+) -> Shape {
     Shape {
-        name: "Google API key",
-        find: token(&["AIza"], is_url64, 30),
-        positive: ("AIza0123456789-0123456789_0123456789abc", "[redacted]"),
-        negative: "AIzawa",
-    },
-    Shape {
-        name: "Google OAuth",
-        find: token(&["ya29.", "GOCSPX-"], is_dotted, 20),
-        positive: ("ya29.0123456789abcdefghij", "[redacted]"),
-        negative: "ya29.short",
-    },
-    Shape {
-        name: "OpenAI, Anthropic and the like",
-        find: token_with_digit(&["sk-", "gsk|_", "xai-", "pplx-"], is_url64, 20),
-        positive: ("sk-ant-api03-0123456789abcdef", "[redacted]"),
-        negative: "sk-learn-is-a-library-for-learning task-0123456789012345678901",
-    },
-    Shape {
-        name: "Stripe key",
-        find: token(
-            &[
-                "sk|_live_",
-                "sk|_test_",
-                "rk|_live_",
-                "rk|_test_",
-                "whsec|_",
-            ],
-            is_word,
-            10,
-        ),
-        positive: ("sk_test_0123456789", "[redacted]"),
-        negative: "sk_test_short",
-    },
-    Shape {
-        name: "npm token",
-        find: token(&["npm|_"], is_alphanumeric, 30),
-        positive: ("npm_0123456789abcdefghij0123456789abcdef", "[redacted]"),
-        negative: "npm_config_registry npm_lifecycle_event",
-    },
-    Shape {
-        name: "PyPI token",
-        find: token(&["pypi-"], is_url64, 40),
-        positive: (
-            "pypi-0123456789abcdefghij0123456789abcdefghij",
-            "[redacted]",
-        ),
-        negative: "pypi-mirror-of-the-company",
-    },
-    Shape {
-        name: "Docker token",
-        find: token(&["dckr|_pat_", "dckr|_oat_"], is_url64, 20),
-        positive: ("dckr_pat_0123456789abcdefghij", "[redacted]"),
-        negative: "dckr_pat_x",
-    },
-    Shape {
-        name: "Hugging Face token",
-        find: token(&["hf|_"], is_alphanumeric, 30),
-        positive: ("hf_0123456789abcdefghij0123456789abcd", "[redacted]"),
-        negative: "hf_hub_download",
-    },
-    Shape {
-        name: "SendGrid key",
-        find: token_with_digit(&["SG."], is_dotted, 40),
-        positive: ("SG.0123456789abcdefghij.0123456789abcdefghij", "[redacted]"),
-        negative: "SG.short",
-    },
-    Shape {
-        name: "DigitalOcean token",
-        find: token(&["dop|_v1_", "doo|_v1_", "dor|_v1_"], is_hex, 40),
-        positive: (
-            "dop_v1_0123456789012345678901234567890123456789",
-            "[redacted]",
-        ),
-        negative: "dop_v1_0123",
-    },
-    Shape {
-        name: "Shopify token",
-        find: token(&["shpat|_", "shpca|_", "shppa|_", "shpss|_"], is_hex, 30),
-        positive: ("shpat_01234567890123456789012345678901", "[redacted]"),
-        negative: "shpat_0123",
-    },
-    Shape {
-        name: "Databricks token",
-        find: token(&["dapi"], |b| is_hex(b) || b == b'-', 32),
-        positive: ("dapi01234567890123456789012345678901", "[redacted]"),
-        negative: "dapi0123",
-    },
-    Shape {
-        name: "Vault token",
-        find: token(&["hvs.", "hvb.", "hvr."], is_url64, 20),
-        positive: ("hvs.0123456789abcdefghij", "[redacted]"),
-        negative: "hvs.short",
-    },
-    Shape {
-        name: "Grafana token",
-        find: token(&["glsa|_", "glc|_"], is_word, 30),
-        positive: (
-            "glsa_0123456789abcdefghij0123456789ab_01234567",
-            "[redacted]",
-        ),
-        negative: "glc_module",
-    },
-    Shape {
-        name: "Atlassian token",
-        find: token(&["ATATT3", "ATCTT3"], |b| is_url64(b) || b == b'=', 30),
-        positive: ("ATATT3xFfGF0123456789abcdefghij0123456789", "[redacted]"),
-        negative: "ATATT3x",
-    },
-    Shape {
-        name: "age key",
-        find: token(
-            &["AGE-SECRET-KEY-1"],
-            |b| b.is_ascii_uppercase() || b.is_ascii_digit(),
-            40,
-        ),
-        positive: (
-            "AGE-SECRET-KEY-10123456789ABCDEFGHIJ0123456789ABCDEFGHIJ",
-            "[redacted]",
-        ),
-        negative: "AGE-SECRET-KEY-1...",
-    },
-    Shape {
-        name: "signature in a URL",
-        find: Find::With(&["sig=", "ture="], signature),
-        positive: (
-            "https://h/b?se=1&sig=abc%2F123 x",
-            "https://h/b?se=1&sig=[redacted] x",
-        ),
-        negative: "?sig= none",
-    },
+        begins,
+        letters,
+        follow,
+        find: Find::With(find),
+    }
+}
+
+/// The place in [`SHAPES`] of private keys, which may go on in the next line.
+pub(crate) const PRIVATE_KEY: usize = 0;
+
+/// Every shape. The lengths are somewhat below those that the providers use today.
+#[rustfmt::skip]
+pub(crate) const SHAPES: &[Shape] = &[
+    with(&[pem::TRIGGER], Letters::Exact, Class::Space, pem::in_line),
+    // Values of names.
+    with(key_value::NAMES, Letters::AnyCase, Class::AfterName, key_value::value),
+    with(&["authorization"], Letters::AnyCase, Class::Space, key_value::authorization),
+    with(&["bearer "], Letters::AnyCase, Class::Space, key_value::bearer),
+    with(&["basic "], Letters::AnyCase, Class::Space, key_value::basic),
+    with(&["://"], Letters::Exact, Class::Visible, key_value::userinfo),
+    with(&[" -u", " --user", " --proxy-user"], Letters::Exact, Class::Visible, key_value::user_option),
+    with(&[" -u "], Letters::Exact, Class::Visible, key_value::user_option),
+    with(&["sig="], Letters::Exact, Class::Visible, signature),
+    with(&["signature="], Letters::AnyCase, Class::Visible, signature),
+    with(&["eyJ"], Letters::Exact, Class::Url64, web_token),
+    with(&["slack.com/"], Letters::Exact, Class::Path, web_hook),
+    // AWS access key ids; secret keys have a name.
+    token(&["AKIA", "ASIA"], Class::UpperOrDigit, 16, Needs::Start),
+    // GitHub.
+    token(&["ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"], Class::Word, 20, Needs::Nothing),
+    // GitLab.
+    token(&["glpat-", "gldt-", "glrt-", "glrtr-", "glcbt-", "glptt-", "glsoat-", "glft-", "glimt-", "glagent-"],
+        Class::Dotted, 16, Needs::Nothing),
+    // Slack.
+    token(&["xoxa-", "xoxb-", "xoxc-", "xoxd-", "xoxe-", "xoxe.", "xoxp-", "xoxr-", "xoxs-", "xapp-"],
+        Class::Escaped, 10, Needs::Nothing),
+    // Google.
+    token(&["AIza"], Class::Url64, 30, Needs::Nothing),
+    token(&["ya29.", "GOCSPX-"], Class::Dotted, 20, Needs::Nothing),
+    token(&["1//0"], Class::Url64, 40, Needs::Start),
+    // OpenAI, Anthropic and others.
+    token(&["sk-"], Class::Url64, 20, Needs::Mixed),
+    token(&["gsk_", "xai-", "pplx-"], Class::Url64, 20, Needs::Mixed),
+    // Stripe.
+    token(&["sk_live_", "sk_test_", "rk_live_", "rk_test_"], Class::Alphanumeric, 10, Needs::Nothing),
+    token(&["whsec_"], Class::Base64, 20, Needs::Nothing),
+    // Package registries.
+    token(&["npm_"], Class::Alphanumeric, 30, Needs::Nothing),
+    token(&["pypi-"], Class::Url64, 40, Needs::Nothing),
+    token(&["rubygems_"], Class::Hex, 40, Needs::Nothing),
+    token(&["dckr_pat_", "dckr_oat_"], Class::Url64, 20, Needs::Nothing),
+    // Hugging Face.
+    token(&["hf_", "api_org_"], Class::Alphanumeric, 30, Needs::Start),
+    // SendGrid.
+    token(&["SG."], Class::Dotted, 40, Needs::Mixed),
+    // Twilio, Mailgun.
+    token(&["SK"], Class::LowerHex, 32, Needs::Start),
+    token(&["key-"], Class::Hex, 32, Needs::Start),
+    // DigitalOcean, Shopify, Databricks, HashiCorp Vault.
+    token(&["dop_v1_", "doo_v1_", "dor_v1_"], Class::Hex, 40, Needs::Nothing),
+    token(&["shpat_", "shpca_", "shppa_", "shpss_"], Class::Hex, 30, Needs::Nothing),
+    token(&["dapi"], Class::Hex, 32, Needs::Start),
+    token(&["hvs.", "hvb.", "hvr."], Class::Url64, 20, Needs::Start),
+    // Grafana, Atlassian, New Relic, Postman, Linear, Figma, Sentry, Doppler, Supabase, Notion.
+    token(&["glsa_", "glc_"], Class::Base64, 30, Needs::Start),
+    token(&["ATATT3", "ATCTT3"], Class::Path, 30, Needs::Nothing),
+    token(&["NRAK-", "PMAK-"], Class::Url64, 27, Needs::Nothing),
+    token(&["lin_api_", "figd_", "sntrys_", "sntryu_", "dp.pt.", "sbp_", "ntn_"], Class::Base64, 32, Needs::Start),
+    // age.
+    token(&["AGE-SECRET-KEY-1"], Class::UpperOrDigit, 40, Needs::Nothing),
 ];
 
-/// At least `least` bytes behind a prefix that stands at `at`.
-fn behind(
-    text: &[u8],
-    at: usize,
-    prefix: &[u8],
-    of: fn(u8) -> bool,
-    least: usize,
-) -> Option<Range<usize>> {
-    let from = at + prefix.len();
-    let n = text
-        .get(from..)?
-        .iter()
-        .take_while(|byte| of(**byte))
-        .count();
-    (n >= least).then_some(from..from + n)
+const _: () = assert!(
+    SHAPES.len() < u64::BITS as usize,
+    "a place has a bit for each shape"
+);
+
+impl Shape {
+    /// Every spelling of a beginning, with at least `least` bytes: what may follow is added.
+    fn longer(&self, begin: &str, least: usize) -> Vec<Vec<u8>> {
+        let mut open = spellings(begin, self.letters);
+        let mut all = Vec::new();
+        while let Some(begin) = open.pop() {
+            if begin.len() >= least {
+                all.push(begin);
+            } else {
+                let longer = |byte| [begin.as_slice(), &[byte]].concat();
+                open.extend(self.follow.bytes().map(longer));
+            }
+        }
+        all
+    }
+
+    /// The secret whose beginning stands at `at`.
+    pub(crate) fn find(&self, scan: &mut Scan<'_>, at: usize) -> Option<Range<usize>> {
+        let begin = self.begins.iter().find(|begin| {
+            let text = scan.from(at).get(..begin.len()).unwrap_or_default();
+            match self.letters {
+                Letters::Exact => text == begin.as_bytes(),
+                Letters::AnyCase => text.eq_ignore_ascii_case(begin.as_bytes()),
+            }
+        })?;
+        match &self.find {
+            Find::With(find) => find(scan, at),
+            Find::Token(token) => token.find(scan, at, at + begin.len()),
+        }
+    }
+}
+
+impl Token {
+    /// The token that begins at `at`; its own part begins at `body`.
+    fn find(self, scan: &mut Scan<'_>, at: usize, body: usize) -> Option<Range<usize>> {
+        if self.needs != Needs::Nothing && !scan.begins_word(at) {
+            return None;
+        }
+        let end = scan.run(self.class, body);
+        if scan.is_open(end) && end > body {
+            return Some(at..end);
+        }
+        let is_token = end - body >= self.least
+            && (self.needs != Needs::Mixed || is_mixed(scan.get(body..end)));
+        is_token.then_some(at..end)
+    }
+}
+
+/// No words of lower-case letters joined by hyphens.
+pub(crate) fn is_mixed(text: &[u8]) -> bool {
+    let mut looked_at = text.iter().take(LOOKED_AT);
+    looked_at.any(|byte| !byte.is_ascii_lowercase() && *byte != b'-')
+}
+
+/// The path of `https://hooks.slack.com/services/...`.
+fn web_hook(scan: &mut Scan<'_>, at: usize) -> Option<Range<usize>> {
+    let from = at + "slack.com/".len();
+    let is_hook = scan.from(from).starts_with(b"services/")
+        || scan.from(from).starts_with(b"workflows/")
+        || scan.from(from).starts_with(b"triggers/");
+    let end = scan.run(Class::Path, from);
+    (is_hook && (end - from >= 30 || scan.is_open(end))).then_some(from..end)
 }
 
 /// `?sig=`, `&sig=`, `X-Amz-Signature=`.
-fn signature(text: &[u8], at: usize) -> Option<Range<usize>> {
-    let sign = at + text.get(at..)?.iter().position(|byte| *byte == b'=')?;
-    let name = text.get(sign.saturating_sub(10)..sign)?;
-    if ![&b"?sig"[..], b"&sig", b"-Signature", b"-signature"]
-        .iter()
-        .any(|known| name.ends_with(known))
-    {
+fn signature(scan: &mut Scan<'_>, at: usize) -> Option<Range<usize>> {
+    let name = scan.from(at).iter().position(|byte| *byte == b'=')?;
+    let from = at + name + 1;
+    let wanted: &[u8] = if name == "sig".len() { b"?&" } else { b"?&-" };
+    if !scan.previous(at).is_some_and(|byte| wanted.contains(&byte)) {
         return None;
     }
-    let of = |byte: &u8| is_dotted(*byte) || matches!(byte, b'%' | b'~' | b'+' | b'/');
-    let n = text
-        .get(sign + 1..)?
-        .iter()
-        .take_while(|byte| of(byte))
-        .count();
-    (n > 0).then_some(sign + 1..sign + 1 + n)
+    let end = scan.run(Class::Query, from);
+    (end > from).then_some(from..end)
 }
 
-/// Two or three parts of base64 with dots between them; the first, and most often the second, is a
-/// JSON object. The trigger is one of their beginnings.
-fn web_token(text: &[u8], at: usize) -> Option<Range<usize>> {
-    let head = text
-        .get(..at)?
-        .iter()
-        .rev()
-        .take(WEB_TOKEN_HEAD)
-        .take_while(|byte| is_url64(**byte))
-        .count();
-    let begin = if text.get(at) == Some(&b'.') {
-        at - head
-    } else {
-        at
-    };
-    let before = begin.checked_sub(1).and_then(|before| text.get(before));
-    let rest = text.get(begin..)?;
-    if !rest.starts_with(b"eyJ") || before.is_some_and(|before| is_word(*before)) {
+/// Two parts or more of base64 with dots between them (RFC 7519); the first is a JSON object.
+fn web_token(scan: &mut Scan<'_>, at: usize) -> Option<Range<usize>> {
+    if !scan.begins_word(at) {
         return None;
     }
-    let first = rest
-        .iter()
-        .take(WEB_TOKEN_HEAD)
-        .take_while(|byte| is_url64(**byte))
-        .count();
-    let dot = usize::from(rest.get(first) == Some(&b'.'));
-    if first < 10 || (dot == 0 && first < WEB_TOKEN_HEAD) {
-        return None;
+    let first = scan.run(Class::Url64, at);
+    let end = scan.run(Class::Dotted, at);
+    let is_long = first - at >= WEB_TOKEN_HEAD;
+    let is_token = first - at >= 10 && scan.byte(first) == Some(b'.') && end - first > 10;
+    (is_token || is_long || scan.is_open(end)).then_some(at..end)
+}
+
+/// The heads of all shapes: the first four bytes of every spelling of every beginning.
+pub(crate) fn heads() -> Vec<([u8; HEAD], Owners)> {
+    let mut all = Vec::new();
+    for (number, shape) in SHAPES.iter().enumerate() {
+        let owners = Owners {
+            shapes: 1 << number,
+            literal: 0,
+        };
+        for begin in shape.begins {
+            let begins = shape.longer(begin, HEAD);
+            let heads = begins.iter().filter_map(|begin| begin.first_chunk());
+            all.extend(heads.map(|head| (*head, owners)));
+        }
     }
-    let n = rest
-        .get(first + dot..)?
-        .iter()
-        .take_while(|byte| is_dotted(**byte))
-        .count();
-    (n >= 10 || first == WEB_TOKEN_HEAD).then_some(begin..begin + first + dot + n)
+    all
+}
+
+/// Beginnings of all shapes for a search that only says whether there is any, apart by length: what
+/// is shorter than three bytes is continued to three, what is longer than four is cut to four.
+pub(crate) fn beginnings() -> [Vec<Vec<u8>>; 3] {
+    let mut all: [Vec<Vec<u8>>; 3] = Default::default();
+    for shape in SHAPES {
+        for begin in shape.begins {
+            let list = begin.len().clamp(2, HEAD) - 2;
+            all[list].extend(shape.longer(begin, HEAD - 1).into_iter().map(|mut begin| {
+                begin.truncate(HEAD);
+                begin
+            }));
+        }
+    }
+    // Neighbours in this order have bytes in common, which the search makes use of.
+    for list in &mut all {
+        list.sort_unstable();
+        list.dedup();
+    }
+    all
+}
+
+fn spellings(begin: &str, letters: Letters) -> Vec<Vec<u8>> {
+    let exact = begin.as_bytes().to_vec();
+    match letters {
+        Letters::Exact => vec![exact],
+        Letters::AnyCase => {
+            let mut capital = exact.clone();
+            if let Some(first) = capital.first_mut() {
+                first.make_ascii_uppercase();
+            }
+            vec![exact.to_ascii_uppercase(), capital, exact]
+        }
+    }
 }

@@ -1,16 +1,24 @@
 //! Tests of one line.
 
+use crate::text::redact::floor_char;
 use crate::text::sanitize::*;
 
+fn sanitizer(size: usize) -> Sanitizer {
+    Sanitizer::new(Window {
+        size,
+        redactor: None,
+    })
+}
+
 fn clean(line: &[u8]) -> String {
-    let mut sanitizer = Sanitizer::new(1 << 20);
+    let mut sanitizer = sanitizer(1 << 20);
     sanitizer.feed(line);
-    let whole = sanitizer.end().0.to_vec();
+    let whole = sanitizer.end().as_str().to_owned();
     // The same, byte by byte.
     sanitizer.clear();
     line.iter().for_each(|byte| sanitizer.feed(&[*byte]));
-    assert_eq!(sanitizer.end().0, whole, "{line:?}");
-    String::from_utf8(whole).expect("text")
+    assert_eq!(sanitizer.end().as_str(), whole, "{line:?}");
+    whole
 }
 
 #[test]
@@ -91,12 +99,50 @@ fn what_is_not_text_is_replaced_as_the_standard_library_does_it() {
 }
 
 #[test]
-fn what_does_not_fit_is_counted_and_can_be_erased() {
-    let mut sanitizer = Sanitizer::new(5);
-    sanitizer.feed("abcéxyz".as_bytes());
-    assert_eq!(sanitizer.end(), ("abcé".as_bytes(), 3));
-    sanitizer.feed(b"\x08\x08\x08\x08q12");
-    assert_eq!(sanitizer.end(), (&b"abcq1"[..], 1));
+fn a_long_line_keeps_its_beginning_and_its_end() {
+    let long = |text: &str, size: usize| {
+        let mut sanitizer = sanitizer(100);
+        text.as_bytes()
+            .chunks(size)
+            .for_each(|piece| sanitizer.feed(piece));
+        let line = sanitizer.end();
+        (line.as_str().to_owned(), line.gap())
+    };
+    let ascii: String = (0..5000).map(|n| format!("{n} ")).collect();
+    for text in [ascii.clone(), "\u{e9}".repeat(9000) + &ascii] {
+        for n in [100, LINE, LINE + 200, LINE + 201, 3 * LINE] {
+            let text = &text[..floor_char(&text, n)];
+            let (kept, gap) = long(text, text.len());
+            for size in [1, 2, 7, 1000] {
+                assert_eq!(long(text, size), (kept.clone(), gap), "{n} {size}");
+            }
+            let Some((at, lost)) = gap else {
+                assert!(text.len() <= LINE + 200);
+                assert_eq!(kept, text);
+                continue;
+            };
+            assert!((LINE - 1..=LINE).contains(&at) && kept.len() <= LINE + 200);
+            assert_eq!(kept.len() + usize::try_from(lost).expect("few"), text.len());
+            assert!(text.starts_with(&kept[..at]) && text.ends_with(&kept[at..]));
+            assert!(kept.len() - at >= 100);
+        }
+    }
+}
+
+#[test]
+fn what_was_lost_of_a_line_can_be_erased() {
+    let mut sanitizer = sanitizer(4);
+    sanitizer.feed("x".repeat(LINE).as_bytes());
+    sanitizer.feed(b"12345678");
+    assert_eq!(sanitizer.end().gap(), None);
+    sanitizer.feed(b"9");
+    assert_eq!(sanitizer.end().gap(), Some((LINE, 4)));
+    sanitizer.feed(&[8; 7]);
+    let line = sanitizer.end();
+    assert_eq!((line.gap(), line.as_str().len()), (Some((LINE, 2)), LINE));
+    sanitizer.feed(&[8; 4]);
+    let line = sanitizer.end();
+    assert_eq!((line.gap(), line.as_str().len()), (None, LINE - 2));
 }
 
 #[test]
