@@ -110,6 +110,7 @@ fn assert_hidden(shown: &str, text: &str, parts: &[String]) {
     }
 }
 
+/// CASES 85.
 #[test]
 fn no_random_key_of_a_known_format_is_shown() {
     let projection = Projection::default();

@@ -1,4 +1,4 @@
-//! Blocks of captured bytes, and the pool that recycles them.
+//! Fixed-size buffers for captured bytes, and the pool that recycles them.
 
 use crate::types::Ns;
 use crate::types::limits::{BLOCK, BLOCK_SIZES};
@@ -6,40 +6,41 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
 
-/// Blocks of a stream that has little, and of one that has much: 34 blocks hold 2 MiB with two of
-/// them partly used.
+/// Capacities of a stream's list of blocks: small for a stream that wrote little, large for one
+/// that wrote much. The default bound of 2 MiB needs at most 34 blocks: 32 full ones of 64 KiB, and
+/// a partly used one at either end.
 const LIST_ROOM: [usize; 2] = [4, 64];
-/// Free lists of blocks that a pool keeps, of each kind: half a MiB and a MiB.
+/// How many empty lists of each capacity a pool keeps for reuse.
 const LISTS: [usize; 2] = [4096, 512];
 
-/// Where a block begins: at the beginning of a line of the cache. The kernel copies to there an
-/// eighth faster than to the 16th byte of it, which is where allocators put large blocks (bench
-/// `throughput`).
+/// Alignment of a block's first byte: one cache line. Large allocations usually start 16 bytes into
+/// a cache line, and `read` copies into such a buffer about an eighth slower (bench `throughput`).
 const ALIGN: usize = 64;
 
-/// A block of 4, 16 or 64 KiB: zeroed once when it comes from the allocator, recycled as it is from
-/// then on. The default holds nothing and stands for a block that is elsewhere.
+/// A buffer of one of the [`BLOCK_SIZES`]. It is zeroed when it is allocated; a recycled block
+/// keeps the bytes of its last use. The default value has no memory: it is the placeholder for a
+/// block that has been lent to a read.
 #[derive(Default)]
 pub struct Block(Box<[u8]>);
 
-/// The size only.
+/// Shows the capacity and none of the bytes.
 impl fmt::Debug for Block {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Block").field(&self.capacity()).finish()
     }
 }
 
-/// A block with bytes of a stream in it.
+/// A block that holds bytes of a stream.
 #[derive(Debug)]
 pub(super) struct Filled {
     pub(super) block: Block,
-    /// How many, from the beginning of the block.
+    /// Number of bytes in use, from the beginning of the block.
     pub(super) len: u32,
-    /// When the newest of them were read.
+    /// Time of the read that brought the newest of these bytes.
     pub(super) at: Ns,
 }
 
-/// The blocks of one stream, oldest first. No memory while it is empty and new.
+/// The blocks of one stream, oldest first. A new list allocates nothing.
 #[derive(Debug)]
 pub(super) struct List(VecDeque<Filled>);
 
@@ -48,7 +49,7 @@ impl List {
         List(VecDeque::new())
     }
 
-    /// Adds a block. A list that is full changes places with a larger one from the pool.
+    /// Appends a block. A full list is replaced by a larger one from the pool.
     pub(super) fn push(&mut self, pool: &mut Pool, filled: Filled) {
         if self.0.len() == self.0.capacity() {
             let mut larger = pool.take_list(self.0.capacity() + 1);
@@ -58,7 +59,7 @@ impl List {
         self.0.push_back(filled);
     }
 
-    /// Gives the memory of an empty list back.
+    /// Returns the memory of an empty list to the pool.
     pub(super) fn give(&mut self, pool: &mut Pool) {
         if self.0.is_empty() {
             pool.put_list(std::mem::take(&mut self.0));
@@ -95,29 +96,29 @@ impl List {
 }
 
 impl Block {
-    /// A new one of this class (an index of [`BLOCK_SIZES`]).
+    /// Allocates a block of the size `BLOCK_SIZES[class]`.
     fn new(class: usize) -> Block {
         Block(vec![0; BLOCK_SIZES[class] + ALIGN - 1].into_boxed_slice())
     }
 
-    /// How many bytes it can hold.
+    /// The number of bytes the block can hold; 0 for the placeholder.
     pub fn capacity(&self) -> usize {
         self.0.len().saturating_sub(ALIGN - 1)
     }
 
-    /// Where in the allocation it is.
+    /// The aligned part of the allocation.
     fn place(&self) -> Range<usize> {
         let begin = self.0.as_ptr().align_offset(ALIGN).min(ALIGN - 1);
         begin..begin + self.capacity()
     }
 
-    /// All of it, as it is.
+    /// The whole block, including bytes that are not in use.
     pub fn bytes(&self) -> &[u8] {
-        // Empty where the block is elsewhere.
+        // The placeholder has no allocation to slice.
         self.0.get(self.place()).unwrap_or_default()
     }
 
-    /// All of it, to be filled.
+    /// The whole block, for a read to fill.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let place = self.place();
         self.0.get_mut(place).unwrap_or_default()
@@ -131,7 +132,8 @@ impl Block {
     }
 }
 
-/// Free blocks, by size. Keeps at most its bound of bytes; the rest goes back to the allocator.
+/// Free blocks by size. The pool keeps free blocks up to a bound in bytes and releases the rest to
+/// the allocator.
 #[derive(Debug)]
 pub struct Pool {
     free: [Vec<Block>; BLOCK_SIZES.len()],
@@ -141,7 +143,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// An empty pool that keeps at most `bound` bytes of free blocks.
+    /// Creates an empty pool that keeps at most `bound` bytes of free blocks.
     pub fn new(bound: usize) -> Pool {
         Pool {
             free: BLOCK_SIZES.map(|size| Vec::with_capacity((bound / size).min(4096))),
@@ -151,7 +153,7 @@ impl Pool {
         }
     }
 
-    /// A block that holds at least `size` bytes (at most [`BLOCK`]).
+    /// Takes a block that holds at least `size` bytes, or [`BLOCK`] bytes if `size` is larger.
     pub fn take(&mut self, size: usize) -> Block {
         let class = BLOCK_SIZES
             .iter()
@@ -166,33 +168,32 @@ impl Pool {
         }
     }
 
-    /// Takes a block back.
+    /// Returns a block to the pool.
     pub fn put(&mut self, block: Block) {
         if block.capacity() == 0 {
             return;
         }
         let list = &mut self.free[block.class()];
-        // `len < capacity`: the list itself never grows in a turn.
+        // Comparing with the capacity keeps the free list from growing, which would allocate.
         if self.bytes + block.capacity() <= self.bound && list.len() < list.capacity() {
             self.bytes += block.capacity();
             list.push(block);
         }
     }
 
-    /// An empty list with room for at least so many blocks.
+    /// Takes an empty list with a capacity of at least `room` blocks.
     fn take_list(&mut self, room: usize) -> VecDeque<Filled> {
         let class = usize::from(room > LIST_ROOM[0]);
         match self.lists[class].pop() {
             Some(list) if list.capacity() >= room => list,
-            // Too small: there is only one class above the first, and a bound of many MiB needs
-            // more. It is let go.
+            // A bound of many MiB needs lists beyond the larger class: the small one is freed.
             Some(_) | None => {
                 VecDeque::with_capacity(room.next_power_of_two().max(LIST_ROOM[class]))
             }
         }
     }
 
-    /// Takes the memory of an empty list back.
+    /// Returns the memory of an empty list.
     fn put_list(&mut self, list: VecDeque<Filled>) {
         let free = &mut self.lists[usize::from(list.capacity() > LIST_ROOM[0])];
         if list.capacity() > 0 && free.len() < free.capacity() {
@@ -200,7 +201,7 @@ impl Pool {
         }
     }
 
-    /// Bytes of free blocks.
+    /// The total size of the free blocks, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

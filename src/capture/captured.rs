@@ -1,10 +1,11 @@
-//! What is kept of a stream: its newest bytes, to the byte, in blocks that are recycled.
+//! The kept bytes of one captured stream: the newest ones, bounded to the byte.
 //!
-//! A read fills the room that is left in the last block, then a spare that is hot in the cache.
-//! What reached the spare is copied into a block of its size while little has come (or while little
-//! is to be kept), so that a child that wrote a line costs 4 KiB; else the spare is adopted as the
-//! stream's next block and nothing is copied. Eviction moves an offset; blocks that are used up go
-//! back to the pool.
+//! A read is a `readv` of two buffers: the free room of the stream's last block, then a spare block
+//! that all streams of the loop share. While a stream has brought fewer than 64 KiB (or keeps fewer
+//! and delivers nothing), bytes that reached the spare are copied into a block of a fitting size,
+//! so a child that wrote one line costs 1 KiB. Later the spare itself becomes the stream's next
+//! block, and nothing is copied. Eviction advances an offset; blocks before that offset return to
+//! the pool.
 
 use super::block::{Block, Filled, List, Pool};
 use crate::types::Ns;
@@ -14,57 +15,73 @@ use std::{fmt, io};
 /// Whether the host takes the bytes as they arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Delivery {
-    /// It does not.
+    /// Delivery is off.
     No,
-    /// It does, and none may be lost on the way.
+    /// Every byte is delivered: undelivered bytes are kept beyond the bound.
     All,
-    /// It does, and what it does not take in time is dropped beyond `ahead` bytes.
+    /// Of the undelivered bytes only the newest `ahead` are kept; the loss is reported.
     Lossy,
 }
 
-/// The kept bytes of one captured stream: the newest, at most as many as the host allows.
+/// The raw bytes kept of one captured stream: its newest ones, up to the bound of
+/// [`Capture::max_bytes`](crate::Capture::max_bytes) (default 2 MiB).
 ///
-/// It owns its blocks. Offsets count the bytes of the stream since the child started, so the first
-/// kept byte has the offset [`dropped`](Captured::dropped) and the next one to come has the offset
-/// [`total`](Captured::total).
+/// Offsets count the bytes of the stream from the start of the child. The oldest kept byte has the
+/// offset [`dropped`](Captured::dropped); the next byte to arrive will have the offset
+/// [`total`](Captured::total). The bytes are not contiguous in memory: [`slices`](Captured::slices)
+/// borrows them piece by piece, [`to_vec`](Captured::to_vec) copies them, and `io::Read` yields each
+/// byte once without removing it.
+///
+/// Nothing is sanitized or redacted here. [`Projection::last_lines`](crate::Projection::last_lines)
+/// turns the end of a stream into text that is safe to show.
 ///
 /// # Bounds
 ///
-/// Every byte that came is either kept or counted as dropped. Not more than the bound is kept, with
-/// one exception: bytes that the host wants delivered and has not taken yet are never dropped (or,
-/// if it asked for that, only beyond `ahead` of them), so that while delivery is on the larger of
-/// the bound and the undelivered bytes is kept.
+/// Each byte that arrived is either kept or counted as dropped. The bound is exceeded only while
+/// the host has asked for delivery: undelivered bytes are kept even beyond it, or up to
+/// `ahead` of them if the host allowed loss.
+///
+/// ```
+/// use lastwords::Command;
+/// let finished = lastwords::run(&Command::shell("printf 'one\\ntwo\\n'"))?;
+/// let kept = finished.stdout.expect("stdout is captured by default");
+/// assert_eq!((kept.total(), kept.dropped()), (8, 0));
+/// assert_eq!(kept.slices().map(<[u8]>::len).sum::<usize>(), 8);
+/// assert_eq!(kept.to_string_lossy(), "one\ntwo\n");
+/// # Ok::<(), lastwords::RunError>(())
+/// ```
 pub struct Captured {
     blocks: List,
-    /// Offset of the first byte of the first block.
+    /// Offset of the first byte of the oldest block.
     front: u64,
-    /// Offset of the first byte that is kept.
+    /// Offset of the oldest kept byte; at or after `front`.
     first: u64,
-    /// Offset of the next byte to come.
+    /// Offset of the next byte to arrive.
     end: u64,
     /// Offset of the next byte to be delivered.
     cursor: u64,
-    /// Offset of the next byte for `io::Read`.
+    /// Offset of the next byte that `io::Read` yields.
     reader: u64,
     keep: u64,
     ahead: u64,
     delivery: Delivery,
 }
 
-/// Bytes for delivery: all of one block that were not delivered yet.
+/// Bytes for delivery: the undelivered bytes of one block.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// The bytes, at least one.
+    /// The bytes; never empty.
     pub bytes: &'a [u8],
-    /// Offset of the first of them in the stream.
+    /// Offset of the first byte in the stream.
     pub offset: u64,
-    /// How many bytes right before them were dropped undelivered (lossy delivery only).
+    /// Number of bytes directly before this piece that were dropped undelivered; always 0 unless
+    /// delivery is lossy.
     pub lost: u64,
-    /// When the newest of the block's bytes were read.
+    /// Time of the read that brought the block's newest byte.
     pub at: Ns,
 }
 
-/// Lengths only: what a child wrote is for those who ask for it by name.
+/// Shows lengths and no bytes: `Debug` output may reach a log, and raw output must not.
 impl fmt::Debug for Piece<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Piece {
@@ -83,9 +100,9 @@ impl fmt::Debug for Piece<'_> {
 }
 
 impl Captured {
-    /// Nothing yet, and no memory. `keep` is the bound in bytes; with `deliver` the bytes are
-    /// wanted through [`Captured::next_piece`], at most `ahead` of them waiting (then the
-    /// stream is full, or with `lossy` drops the oldest).
+    /// Creates an empty stream; allocates nothing. `keep` is the bound in bytes. With `deliver`,
+    /// [`Captured::next_piece`] yields the bytes; at `ahead` undelivered bytes the stream counts as
+    /// full ([`Captured::is_full_ahead`]) or, with `lossy`, drops the oldest of them.
     #[doc(hidden)]
     pub fn new(keep: u64, deliver: bool, ahead: u64, lossy: bool) -> Captured {
         let delivery = match (deliver, lossy) {
@@ -106,7 +123,7 @@ impl Captured {
         }
     }
 
-    /// Of a stream of which nothing came.
+    /// A stream that brought nothing.
     pub(crate) const NOTHING: Captured = Captured {
         blocks: List::new(),
         front: 0,
@@ -119,11 +136,11 @@ impl Captured {
         delivery: Delivery::No,
     };
 
-    // ------------------------------------------------------------------------------------------------------- reading
+    // Reading.
 
-    /// Moves the last block out if it has room left: the block, and how full it is. It comes back
-    /// with [`Captured::store`] or [`Captured::give_back`]; until then the kept bytes have a
-    /// hole.
+    /// Lends the last block to a read if it has free room: the block, and the number of bytes in
+    /// use. The caller must return it through [`Captured::store`] or [`Captured::give_back`]; until
+    /// then the kept bytes have a hole.
     #[doc(hidden)]
     pub fn room(&mut self) -> Option<(Block, u32)> {
         let last = self.blocks.back_mut()?;
@@ -134,7 +151,7 @@ impl Captured {
         }
     }
 
-    /// The read brought nothing: the block that was moved out goes back.
+    /// Returns a lent block after a read that brought nothing.
     #[doc(hidden)]
     pub fn give_back(&mut self, room: Option<(Block, u32)>) {
         if let (Some((block, _)), Some(last)) = (room, self.blocks.back_mut()) {
@@ -142,9 +159,9 @@ impl Captured {
         }
     }
 
-    /// The read brought `n` bytes at the time `at`: the room was filled first, then the spare.
-    /// Returns the block to use as the next spare. Allocates nothing once the pool holds the
-    /// high-water mark.
+    /// Stores the `n` bytes of a read at the time `at`, which filled the lent block first and then
+    /// the spare. Returns the block to use as the next spare. Allocates only when the pool has no
+    /// block of the wanted size.
     #[doc(hidden)]
     pub fn store(
         &mut self,
@@ -169,7 +186,7 @@ impl Captured {
         self.end += (into_room + into_spare) as u64;
         self.evict();
         self.trim(pool);
-        // Of what is in the spare, some may be beyond the bound already.
+        // With a small bound, the oldest bytes in the spare may be evicted already.
         let begin = self.end - into_spare as u64;
         let wanted = into_spare - self.first.saturating_sub(begin) as usize;
         if wanted == 0 {
@@ -210,8 +227,8 @@ impl Captured {
         spare
     }
 
-    /// How large a block for `wanted` more bytes should be: the largest with which the blocks have
-    /// at most four times the size of what is kept, and large enough.
+    /// The size of a block for `wanted` more bytes: the largest one that keeps the total size of
+    /// the blocks within four times the kept bytes, but at least `wanted`.
     fn size_for(&self, wanted: usize) -> usize {
         let have: usize = self
             .blocks
@@ -227,7 +244,7 @@ impl Captured {
         fits.unwrap_or(0).max(wanted)
     }
 
-    /// Moves the beginning of what is kept up to the bound.
+    /// Drops the oldest bytes beyond the bound, except those that delivery still needs.
     fn evict(&mut self) {
         let bound = self.end.saturating_sub(self.keep);
         let undelivered = match self.delivery {
@@ -238,8 +255,8 @@ impl Captured {
         self.first = self.first.max(bound.min(undelivered));
     }
 
-    /// Gives blocks that are used up back to the pool. Delivery frees bytes without having a pool
-    /// at hand: this is for afterwards (storing does it too).
+    /// Returns blocks without kept bytes to the pool. [`Captured::store`] does this too; a caller
+    /// needs it after delivery, which evicts bytes without having the pool.
     #[doc(hidden)]
     pub fn trim(&mut self, pool: &mut Pool) {
         while let Some(used) = self.blocks.front().map(|filled| u64::from(filled.len)) {
@@ -253,7 +270,7 @@ impl Captured {
         }
     }
 
-    /// Gives everything back to the pool. What was kept counts as dropped from then on.
+    /// Drops all kept bytes and returns the blocks to the pool.
     #[doc(hidden)]
     pub fn free(&mut self, pool: &mut Pool) {
         (self.first, self.cursor) = (self.end, self.end);
@@ -261,11 +278,11 @@ impl Captured {
         self.blocks.give(pool);
     }
 
-    // ------------------------------------------------------------------------------------------------------ delivery
+    // Delivery.
 
-    /// The next undelivered bytes, all of one block, and none from the offset `before` on if the
-    /// first is before it; they count as delivered from then on. `None` if there are none, or
-    /// if delivery is off.
+    /// Delivers the next bytes: those of one block that are undelivered. A piece that begins before
+    /// the offset `before` also ends there, so that no piece mixes late bytes with earlier ones.
+    /// `None` if nothing is undelivered or delivery is off.
     #[doc(hidden)]
     pub fn next_piece(&mut self, before: u64) -> Option<Piece<'_>> {
         if self.delivery == Delivery::No || self.undelivered() == 0 {
@@ -273,7 +290,7 @@ impl Captured {
         }
         let offset = self.cursor.max(self.first);
         let lost = offset - self.cursor;
-        // Nearly always in the last block or the one before.
+        // Searched backwards: the cursor is nearly always in one of the last two blocks.
         let mut begin = self.front
             + self
                 .blocks
@@ -303,15 +320,15 @@ impl Captured {
         })
     }
 
-    /// Nobody will take what is undelivered: delivery is off from now on.
+    /// Turns delivery off. Undelivered bytes stay kept only within the bound.
     #[doc(hidden)]
     pub fn stop_delivery(&mut self) {
         self.delivery = Delivery::No;
-        // What was held for the host alone is beyond the bound now.
+        // Bytes kept for delivery alone exceed the bound now.
         self.evict();
     }
 
-    /// Bytes that wait for delivery; 0 if delivery is off. What was lost is not among them.
+    /// The number of bytes that wait for delivery; 0 if delivery is off. Lost bytes don't count.
     #[doc(hidden)]
     pub fn undelivered(&self) -> u64 {
         if self.delivery == Delivery::No {
@@ -321,42 +338,42 @@ impl Captured {
         }
     }
 
-    /// More is kept than the bound allows, for the host to take: what it takes is kept no longer.
+    /// Whether undelivered bytes exceed the bound, so that delivering them evicts them.
     #[doc(hidden)]
     pub fn is_over_bound(&self) -> bool {
         self.len() > self.keep
     }
 
-    /// As many bytes as may wait for delivery do: the stream is not to be read. Never with lossy
-    /// delivery.
+    /// Whether `ahead` bytes or more wait for delivery: the caller must not read the stream. Always
+    /// false for lossy delivery.
     #[doc(hidden)]
     pub fn is_full_ahead(&self) -> bool {
         self.delivery == Delivery::All && self.undelivered() >= self.ahead
     }
 
-    // --------------------------------------------------------------------------------------------------------- facts
+    // Facts.
 
-    /// Bytes that came.
+    /// The number of bytes that the stream has brought.
     pub fn total(&self) -> u64 {
         self.end
     }
 
-    /// Bytes that came and are not kept (any more): the offset of the first that is.
+    /// The number of bytes that are not kept; equally, the offset of the oldest kept byte.
     pub fn dropped(&self) -> u64 {
         self.first
     }
 
-    /// Bytes that are kept.
+    /// The number of kept bytes.
     pub fn len(&self) -> u64 {
         self.end - self.first
     }
 
-    /// Nothing is kept.
+    /// Whether no byte is kept.
     pub fn is_empty(&self) -> bool {
         self.end == self.first
     }
 
-    /// The kept bytes, oldest first, in pieces.
+    /// Borrows the kept bytes, oldest first, as one slice per block.
     pub fn slices(&self) -> Slices<'_> {
         self.slices_from(self.first, self.end)
     }
@@ -367,8 +384,8 @@ impl Captured {
         self.slices_from(self.end - self.undelivered(), self.end)
     }
 
-    /// The kept bytes whose offset in the stream is at least `offset` and below `to`, oldest first,
-    /// in pieces.
+    /// Borrows the kept bytes with offsets from `offset` to below `to`, oldest first, as one slice
+    /// per block. Offsets beyond what is kept are clamped.
     pub fn slices_from(&self, offset: u64, to: u64) -> Slices<'_> {
         let stored = self
             .blocks
@@ -385,16 +402,16 @@ impl Captured {
         }
     }
 
-    /// A copy of all kept bytes.
+    /// Copies all kept bytes.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut all = Vec::with_capacity(usize::try_from(self.len()).unwrap_or_default());
         self.slices().for_each(|bytes| all.extend_from_slice(bytes));
         all
     }
 
-    /// All kept bytes as text, raw but for what is not UTF-8: that becomes U+FFFD. A character
-    /// whose beginning was dropped is left out. Nothing is taken out and nothing is redacted;
-    /// for text to show to people there are the last words.
+    /// Copies all kept bytes as text, with invalid UTF-8 as U+FFFD. The rest of a character whose
+    /// first byte was dropped is left out. Control characters and secrets stay: use
+    /// [`Projection`](crate::Projection) for text that is shown to people.
     pub fn to_string_lossy(&self) -> String {
         let all = self.to_vec();
         let cut = if self.first == 0 {
@@ -409,12 +426,14 @@ impl Captured {
     }
 }
 
-/// Pieces of kept bytes, oldest first ([`Captured::slices`]).
+/// An iterator over the kept bytes of a stream, one slice per block, oldest first; made by
+/// [`Captured::slices`] and [`Captured::slices_from`]. No slice is empty. Iterating from the back
+/// yields the newest slice first.
 #[derive(Clone)]
 pub struct Slices<'a> {
     blocks: &'a List,
     places: std::ops::Range<usize>,
-    /// Offsets of the first byte of the first of `places`, and of the byte after the last.
+    /// Stream offsets at which the blocks of `places` begin and end.
     begin: u64,
     end: u64,
     from: u64,
@@ -422,7 +441,7 @@ pub struct Slices<'a> {
 }
 
 impl<'a> Slices<'a> {
-    /// The wanted part of a block whose bytes begin at `begin`.
+    /// The requested part of a block whose first byte has the offset `begin`.
     fn part(&self, filled: &'a Filled, begin: u64) -> Option<&'a [u8]> {
         let from = self.from.saturating_sub(begin) as usize;
         let to = u64::from(filled.len).min(self.to.saturating_sub(begin)) as usize;
@@ -461,7 +480,7 @@ impl DoubleEndedIterator for Slices<'_> {
     }
 }
 
-/// Lengths only.
+/// Shows the lengths of the slices.
 impl fmt::Debug for Slices<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list()
@@ -470,7 +489,8 @@ impl fmt::Debug for Slices<'_> {
     }
 }
 
-/// Gives the kept bytes in order, each once; they stay where they are.
+/// Reads each kept byte once, in order. The bytes stay kept; bytes that are evicted before they are
+/// read are skipped.
 impl io::Read for Captured {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut done = 0;
@@ -488,7 +508,7 @@ impl io::Read for Captured {
     }
 }
 
-/// Lengths only: what a child wrote is for those who ask for it by name.
+/// Shows lengths and no bytes: `Debug` output may reach a log, and raw output must not.
 impl fmt::Debug for Captured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Captured")

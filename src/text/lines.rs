@@ -87,10 +87,11 @@ impl Lines {
     pub fn push(&mut self, bytes: &[u8], line: &mut (impl FnMut(&str) + ?Sized)) {
         let mut piece = Piece::new(bytes);
         // Up to here, nothing needs work.
-        let mut clear = "";
+        let mut clear = None::<&str>;
         let mut from = 0;
         for to in memchr_iter(b'\n', bytes) {
-            if let Some(text) = clear.get(from..to).filter(|text| text.len() <= LINE) {
+            let ready = clear.and_then(|clear| clear.get(from..to));
+            if let Some(text) = ready.filter(|text| text.len() <= LINE) {
                 line(text);
                 from = to + 1;
                 continue;
@@ -101,10 +102,10 @@ impl Lines {
                 let redactor = self.projection.redactor();
                 if self.block.is_none() && piece.is_clear(redactor, from, to) {
                     line(text);
-                    clear = piece.clear();
+                    clear = Some(piece.clear());
                 } else {
                     self.give(Source::Plain(text), End::Complete, line);
-                    clear = "";
+                    clear = None;
                 }
             } else if is_whole && simple_line(raw, &mut self.work.line) {
                 self.give(Source::Line, End::Complete, line);

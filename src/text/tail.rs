@@ -399,6 +399,7 @@ mod tests {
         assert!(whole[0].starts_with("xxxx") && whole[0].contains("x…[4991936 bytes cut]x"));
     }
 
+    /// CASES 86.
     #[test]
     fn the_end_of_a_line_without_its_beginning_is_shown() {
         for newline in ["", "\n"] {

@@ -1,4 +1,4 @@
-//! Against a plain vector that keeps everything.
+//! Tests of the kept bytes against a plain vector that keeps everything.
 
 use crate::capture::captured::*;
 use crate::sim::Rng;

@@ -106,6 +106,7 @@ fn a_line_that_is_too_long_is_cut_in_its_middle_and_says_by_how_much() {
 }
 
 /// An endless line still shows the reason at its end.
+/// CASES 86.
 #[test]
 fn the_reason_at_the_end_of_an_endless_line_is_shown() {
     let mut bytes = vec![b'x'; 3_000_000];

@@ -209,6 +209,12 @@ fn skip() -> Vec<AhoCorasick> {
     searches
 }
 
+/// The beginnings of all shapes.
+#[cfg(feature = "__internals")]
+pub(crate) fn shape_beginnings() -> impl Iterator<Item = &'static str> {
+    SHAPES.iter().flat_map(|shape| shape.begins).copied()
+}
+
 /// Tries each place of a shape, in order.
 fn shapes(
     text: &str,

@@ -72,6 +72,7 @@ fn every_shape_is_redacted_and_nothing_like_it_is() {
 
 /// The first four bytes of a registered secret, and any longer part, are redacted where a stream
 /// ends with them, and nowhere else.
+/// CASES 83.
 #[test]
 fn the_beginning_of_a_registered_secret_is_redacted_where_the_stream_ends() {
     const SECRET: &str = "correct horse battery staple 0123456";
@@ -582,4 +583,21 @@ fn an_option_gives_away_the_argument_behind_it() {
         projection.command_line(["sh", "-c", "curl -ubob:pw https://host:8080"]),
         ["sh", "-c", "curl -u[redacted] https://host:8080"]
     );
+}
+
+/// CASES 84. Counted in generous time: quadratic, these lines took minutes together.
+#[test]
+fn what_the_search_is_slowest_with_takes_no_longer_for_a_longer_secret() {
+    let long = "token=*,".repeat(12_500) + "X";
+    let projection = Projection::builder()
+        .secret(&long)
+        .and_then(|builder| builder.build())
+        .expect("one");
+    let line = "token=*,".repeat(12_500);
+    for _ in 0..20 {
+        let out = lines(&projection, format!("{line}\n").as_bytes(), &[4096]);
+        assert!(out[0].starts_with("token=") && out[0].len() <= LINE);
+        let out = lines(&projection, line.as_bytes(), &[4096]);
+        assert_eq!(out, [REDACTED]);
+    }
 }
