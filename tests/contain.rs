@@ -313,6 +313,36 @@ fn a_cgroup_that_cannot_be_had_is_an_error_that_says_what_is_missing() {
     assert!(!reactor.is_busy());
 }
 
+/// CASES 90: what leaves the cgroup is not seen, as documented.
+#[test]
+fn a_process_that_leaves_its_cgroup_is_not_seen() {
+    let (true, Some(parent)) = (rustix::process::getuid().is_root(), cgroups()) else {
+        eprintln!("not root, or no cgroup2: no process can leave its cgroup here");
+        return;
+    };
+    let mut host = Host::with(&Reactor::builder());
+    let script = format!(
+        "setsid sh -c 'echo $$ >{}/cgroup.procs; echo $$ >&8; read x <&9' \
+         </dev/null >/dev/null 2>&1 & read x <&7; exit 0",
+        parent.display()
+    );
+    let containment = Containment::Cgroup(CgroupOptions::default());
+    let mut command = contained(&host, &script, containment, policy());
+    let (gate, out) = (Gate::at(9, &mut command), Gate::at(7, &mut command));
+    let bell = Bell::at(8, &mut command);
+    let child = host.spawn(&command);
+    let pid: u32 = bell.wait().trim().parse().expect("a number");
+    out.open();
+    let story = host.until_closed(child);
+    assert_eq!(
+        story.settled().map(|s| (s.state, s.contained_by)),
+        Some((SettledAs::None, ContainedBy::Cgroup))
+    );
+    assert!(stat(pid).is_some());
+    gate.open();
+    host.finish();
+}
+
 /// Another user than root is told how to have a cgroup delegated.
 #[test]
 fn a_cgroup_that_may_not_be_written_is_told_with_how_to_delegate() {

@@ -181,6 +181,7 @@ fn the_kernel_uses_of_the_captures_only_blocks_and_of_the_command_only_its_plan(
                     "Transport",
                     "NO_CGROUP2",
                     "cgroup_refused",
+                    "cookie_refused",
                 ],
             ),
         ];

@@ -6,7 +6,7 @@ pub(crate) mod shared;
 mod stdio;
 
 pub use containment::{CgroupOptions, Containment};
-pub(crate) use containment::{NO_CGROUP2, cgroup_refused};
+pub(crate) use containment::{NO_CGROUP2, cgroup_refused, cookie_refused};
 pub use stdio::{Capture, Output, Stdin, Transport};
 
 use crate::text::Projection;

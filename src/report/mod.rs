@@ -230,8 +230,12 @@ pub enum SettledAs {
 }
 
 impl SettledAs {
-    /// Whether all work is done: true for none and finished, unknown when nobody looked, else
-    /// false.
+    /// Whether all work is done, as far as the containment can see it: `Some(true)` for none and
+    /// finished, `None` when nobody looked, else `Some(false)`.
+    ///
+    /// [`Settled::contained_by`] says what was looked at: the process group does not see who has
+    /// left it, and neither a cookie nor a cgroup sees everybody
+    /// ([`Containment`](crate::Containment)).
     pub const fn complete(self) -> Option<bool> {
         match self {
             SettledAs::None | SettledAs::Finished => Some(true),

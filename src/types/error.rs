@@ -33,6 +33,8 @@ pub enum SpawnStep {
     User,
     /// The cgroup.
     Cgroup,
+    /// Reading /proc, which finding processes by their cookie needs.
+    Cookie,
     /// execve(2).
     Exec,
 }
@@ -53,6 +55,7 @@ impl SpawnStep {
             SpawnStep::Limits => "limits",
             SpawnStep::User => "user",
             SpawnStep::Cgroup => "cgroup",
+            SpawnStep::Cookie => "cookie",
             SpawnStep::Exec => "exec",
         }
     }
@@ -218,6 +221,7 @@ impl fmt::Display for SpawnError {
             SpawnStep::User => "change user or group",
             SpawnStep::Cgroup if fault.path.is_some() => "make a cgroup for the child in",
             SpawnStep::Cgroup => "enter the cgroup",
+            SpawnStep::Cookie => "find processes by their cookie in",
             SpawnStep::Exec => "execute the program",
         };
         f.write_str(what)?;

@@ -74,6 +74,7 @@ impl Plan {
             Some((_, Fault::Spawn(SpawnStep::Cgroup, _))) => {
                 (None, Some(Containment::Cgroup(CgroupOptions::default())))
             }
+            Some((_, Fault::Spawn(SpawnStep::Cookie, _))) => (None, Some(Containment::Cookie)),
             _ => (None, None),
         }
     }

@@ -48,6 +48,13 @@ fn tag() -> u32 {
     ((now.tv_nsec as u32) ^ (now.tv_sec as u32).rotate_left(20)).max(1)
 }
 
+/// Time since boot in clock ticks, rounded down: a process that is started later has no earlier
+/// start time (proc_pid_stat(5), field 22).
+pub(crate) fn ticks_since_boot() -> u64 {
+    let ticks = u128::from(rustix::param::clock_ticks_per_second());
+    u64::try_from(since_boot().as_nanos() * ticks / 1_000_000_000).unwrap_or(u64::MAX)
+}
+
 /// The present moment, for waits inside the kernel object (CLOCK_MONOTONIC).
 pub(crate) fn instant() -> Instant {
     Instant::now()

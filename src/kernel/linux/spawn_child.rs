@@ -2,21 +2,22 @@
 //! allocated before the child exists.
 
 use super::clock;
-use super::containment::ContainmentState;
 use super::containment::cgroup::Cgroup;
+use super::containment::{ContainmentState, signal};
 use super::inner::Inner;
 use super::poll::{Interest, Key};
 use super::process::leader::{ExitWatch, LeaderState};
-use super::process::pidfd;
-use super::process::pidfd::{ChildRef, SignalScope, WaitResult, wait_child};
+use super::process::pidfd::{ChildRef, WaitResult, wait_child};
+use super::process::{group, pidfd};
 use super::spawn::{Launched, Spawner};
 use super::stdio::setup::StdioSetup;
 use super::table::{Reader, Row, SpawnState, Table};
 use crate::command::plan::Plan;
+use crate::command::{Containment, cookie_refused};
 use crate::kernel::{Notice, SpawnOutcome, Spawned};
 use crate::types::{
-    CollectMode, Errno, ExitSource, Ns, Release, Signal, Slot, SpawnError, SpawnStep, Stream,
-    Token, TokenKind, limits,
+    CollectMode, Errno, ExitSource, Ns, Release, Signal, Signalled, Slot, SpawnError, SpawnStep,
+    Stream, Token, TokenKind, limits,
 };
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -41,8 +42,11 @@ impl Inner {
             ));
         }
         let mut stdio = StdioSetup::make(plan, &mut self.dev_null)?;
+        if matches!(plan.contain, Containment::Cookie) {
+            self.scanner.require_proc().map_err(cookie_refused)?;
+        }
         let host_peak = pidfd::own_peak();
-        let mut containment = self.names.contain(&plan.contain, generation.sequence())?;
+        let containment = self.names.contain(&plan.contain, generation.sequence())?;
         let inside = containment
             .as_deref()
             .map(ContainmentState::inside)
@@ -72,11 +76,8 @@ impl Inner {
             started_at,
             ..
         } = launched;
-        if let (Some(ContainmentState::Cookie(cookie)), Some(proc)) =
-            (containment.as_deref_mut(), self.scanner.proc())
-        {
-            cookie.since = proc.stat(pid).map_or(0, |stat| stat.start);
-        }
+        let has_cookie = matches!(containment.as_deref(), Some(ContainmentState::Cookie(_)));
+        let hidden = self.scanner.hiding_error(pid).filter(|_| has_cookie);
         let readers = stdio.readers.each_mut().map(Option::take);
         let row = Row {
             sequence: generation.sequence(),
@@ -94,6 +95,10 @@ impl Inner {
             known: Vec::new(),
             containment,
         };
+        if let Some(e) = hidden {
+            self.undo(row);
+            return Err(cookie_refused(e));
+        }
         self.adopt(row, generation)?;
         let [stdin, stdout, stderr] = stdio.raw;
         Ok(Spawned {
@@ -161,15 +166,13 @@ impl Inner {
         Ok(())
     }
 
-    /// Kills and reaps a child that exists and cannot be watched. It is killed through its pidfd,
-    /// or by its number, which is still its own because nobody has reaped it.
+    /// Kills and reaps a child that exists and cannot be watched, together with everything that it
+    /// has started meanwhile in its process group and its cgroup.
     pub(super) fn undo(&mut self, mut row: Row) {
-        let killed = match &row.pidfd {
-            Some(pidfd) if self.capabilities.pidfd_signal => {
-                pidfd::send(pidfd.as_fd(), Some(Signal::KILL), SignalScope::Process)
-            }
-            _ => pidfd::kill(row.pid, SignalScope::Process, Signal::KILL),
-        };
+        let proc = self.scanner.proc();
+        signal::signal(&mut row, Signal::KILL, &self.capabilities, proc);
+        // The leader's state is not known to have changed, so this reaches it in any group.
+        let killed = group::signal_leader(&row, Signal::KILL, &self.capabilities);
         row.unwatch_all(&mut self.poller);
         if let SpawnState::Pending(mut pending) = row.spawn {
             pending.wait(Some(REAP_TIMEOUT));
@@ -181,8 +184,8 @@ impl Inner {
             pidfd: row.pidfd.as_ref().map(AsFd::as_fd),
         };
         let end = clock::instant() + REAP_TIMEOUT;
-        while killed.is_ok() && wait_child(child, CollectMode::Reap) == WaitResult::Running {
-            if clock::instant() > end {
+        while wait_child(child, CollectMode::Reap) == WaitResult::Running {
+            if killed == Signalled::NoWay || clock::instant() > end {
                 // It may be in a frozen cgroup. It holds no descriptor of the host, and is reaped
                 // when it ends.
                 self.lingering

@@ -8,7 +8,7 @@ use super::process::{Condition, HOST, Process};
 use super::signals::Reached;
 use super::table::{Entry, Known};
 use super::world::Mark;
-use crate::command::{Containment, NO_CGROUP2, cgroup_refused};
+use crate::command::{Containment, NO_CGROUP2, cgroup_refused, cookie_refused};
 use crate::kernel::Orphans;
 use crate::types::{
     Errno, MemberWatch, Probe, Signal, Signalled, SpawnError, SpawnStep, Token, TokenKind,
@@ -46,7 +46,15 @@ impl Sim {
     ) -> Result<Contained, SpawnError> {
         let options = match containment {
             Containment::Group => return Ok(Contained::No),
-            Containment::Cookie => return Ok(Contained::Cookie),
+            Containment::Cookie => {
+                let fault = self.take_fault(Call::Spawn, Some(generation), |p| {
+                    matches!(p.fault, Fault::Spawn(SpawnStep::Cookie, _))
+                });
+                return match fault {
+                    Some((Fault::Spawn(_, errno), _)) => Err(cookie_refused(errno)),
+                    _ => Ok(Contained::Cookie),
+                };
+            }
             Containment::Cgroup(options) => options,
         };
         let parent = options.parent.as_deref().unwrap_or(Path::new(MOUNT));

@@ -30,6 +30,10 @@ const SPAWN: &[(SpawnStep, &[i32])] = &[
         SpawnStep::Cgroup,
         &[libc::EACCES, libc::EPERM, libc::ENOENT, libc::EAGAIN],
     ),
+    (
+        SpawnStep::Cookie,
+        &[libc::ENOENT, libc::EACCES, libc::EXDEV],
+    ),
     (SpawnStep::Group, &[libc::EPERM, libc::ESRCH]),
     (SpawnStep::Descriptors, &[libc::EMFILE]),
     (SpawnStep::Chdir, &[libc::ENOENT]),

@@ -18,6 +18,14 @@ use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::time::{Duration, SystemTime};
 
+/// Whether a fault waits for a command with a containment that it can befall.
+fn is_of_containment(planned: &Planned) -> bool {
+    matches!(
+        planned.fault,
+        Fault::Spawn(SpawnStep::Cgroup | SpawnStep::Cookie, _)
+    )
+}
+
 impl Sim {
     pub(super) fn do_spawn(
         &mut self,
@@ -27,8 +35,9 @@ impl Sim {
         self.tick();
         let mut exec_at = self.world.now.after(self.options.exec_time);
         let mut exec_error = None;
-        let any = |p: &Planned| !matches!(p.fault, Fault::Spawn(SpawnStep::Cgroup, _));
-        while let Some((fault, _)) = self.take_fault(Call::Spawn, Some(generation), any) {
+        while let Some((fault, _)) =
+            self.take_fault(Call::Spawn, Some(generation), |p| !is_of_containment(p))
+        {
             match fault {
                 Fault::SlowExec(time) => exec_at = self.world.now.after(time),
                 Fault::Spawn(step, errno) if fails_in_host(step) => {

@@ -4,6 +4,7 @@
 pub(crate) mod cgroup;
 pub(crate) mod signal;
 
+use super::clock;
 use super::process::identity::ProcessIdentity;
 use super::spawn::Inside;
 use crate::command::Containment;
@@ -26,8 +27,8 @@ pub(crate) enum ContainmentState {
 pub(crate) struct Cookie {
     /// The variable as `NAME=1`.
     variable: CString,
-    /// When the leader was started, in clock ticks since boot. An older process does not descend
-    /// from it.
+    /// A time right before the leader was started, in clock ticks since boot. An older process does
+    /// not descend from it.
     pub since: u64,
     /// Members outside the group that have got the last signal already.
     signalled: Vec<ProcessIdentity>,
@@ -75,7 +76,7 @@ impl NameGenerator {
                 Some(Box::new(ContainmentState::Cookie(Cookie {
                     // There is no NUL in it.
                     variable: CString::new(variable).unwrap_or_default(),
-                    since: 0,
+                    since: clock::ticks_since_boot(),
                     signalled: Vec::new(),
                 })))
             }

@@ -6,7 +6,9 @@
 )]
 
 use crate::types::{CollectMode, Errno, Exit, ExitInfo, ResourceUsage, Signal, StatusSource};
+use rustix::event::{PollFd, PollFlags};
 use rustix::process::{WaitId, WaitIdOptions};
+use rustix::time::Timespec;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -167,13 +169,23 @@ pub(crate) fn exit_from_info(pidfd: BorrowedFd<'_>) -> Option<Exit> {
     // Reaping takes the child off the list of children first and publishes the status a moment
     // later.
     const TRIES: usize = 64;
-    for _ in 0..TRIES {
+    // The other thread may have lost its processor in between.
+    const LAST_WAIT: Timespec = Timespec {
+        tv_sec: 0,
+        tv_nsec: 5_000_000,
+    };
+    for left in (0..TRIES).rev() {
         let info = info(pidfd, u64::from(libc::PIDFD_INFO_EXIT)).ok()?;
         if info.mask & u64::from(libc::PIDFD_INFO_EXIT) != 0 {
             return Some(Exit::from_wait_status(
                 info.exit_code,
                 StatusSource::PidfdInfo,
             ));
+        }
+        if left == 1 {
+            // Nothing is asked for, so only the hang-up that follows the reaping ends the wait.
+            let mut fds = [PollFd::from_borrowed_fd(pidfd, PollFlags::empty())];
+            let _ = rustix::event::poll(&mut fds, Some(&LAST_WAIT));
         }
         rustix::thread::sched_yield();
     }

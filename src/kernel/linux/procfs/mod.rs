@@ -336,6 +336,12 @@ fn parse_number(name: &CStr) -> Option<u32> {
         .ok()
 }
 
+/// Whether an error means that this process has run out of descriptors or memory: it says nothing
+/// about the process that was to be read.
+pub(crate) fn is_shortage(e: Errno) -> bool {
+    matches!(e.raw(), libc::EMFILE | libc::ENFILE | libc::ENOMEM)
+}
+
 /// Whether an error of reading below /proc/PID means that the process has ended, rather than that
 /// the read was refused.
 pub(crate) fn is_gone(e: Errno) -> bool {

@@ -325,6 +325,35 @@ fn become_user(id: u32) {
     }
 }
 
+/// Mounts a /proc of this process's own with this option, where that is permitted. For [`alone`]
+/// only.
+#[expect(unsafe_code, reason = "unshare(2) and mount(2)")]
+fn mount_proc(option: &std::ffi::CStr) -> bool {
+    // SAFETY: no memory is involved.
+    if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
+        return false;
+    }
+    let mount = |from: &std::ffi::CStr,
+                 at: &std::ffi::CStr,
+                 kind: &std::ffi::CStr,
+                 flags: u64,
+                 data: &std::ffi::CStr| {
+        // SAFETY: all strings end with NUL and outlive the call.
+        unsafe {
+            libc::mount(
+                from.as_ptr(),
+                at.as_ptr(),
+                kind.as_ptr(),
+                flags,
+                data.as_ptr().cast(),
+            )
+        }
+    };
+    let private = libc::MS_PRIVATE | libc::MS_REC;
+    mount(c"none", c"/", c"", private, c"") == 0
+        && mount(c"proc", c"/proc", c"proc", 0, option) == 0
+}
+
 /// A process is there and not dead.
 fn is_alive(pid: u32) -> bool {
     procfs::Proc::open()

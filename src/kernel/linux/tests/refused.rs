@@ -305,33 +305,12 @@ fn a_proc_that_hides_others_makes_no_list_complete() {
         "a_proc_that_hides_others_makes_no_list_complete",
         module_path!(),
         || {
-            #[expect(unsafe_code, reason = "a /proc of this process's own")]
-            // SAFETY: no memory is involved.
-            let own_mounts = || unsafe { libc::unshare(libc::CLONE_NEWNS) };
-            #[expect(unsafe_code, reason = "a /proc of this process's own")]
-            // SAFETY: all strings are constants.
-            let mount = |from: &std::ffi::CStr,
-                         kind: &std::ffi::CStr,
-                         flags: u64,
-                         data: &std::ffi::CStr| unsafe {
-                libc::mount(
-                    from.as_ptr(),
-                    c"/proc".as_ptr(),
-                    kind.as_ptr(),
-                    flags,
-                    data.as_ptr().cast(),
-                )
-            };
-            // In a container that root may not do even this in, there is nothing to be seen.
-            if own_mounts() != 0 || mount(c"none", c"", libc::MS_PRIVATE | libc::MS_REC, c"") != 0 {
-                eprintln!("not permitted here");
-            }
             for (hidepid, hides) in [
                 (c"hidepid=0", false),
                 (c"hidepid=1", true),
                 (c"hidepid=2", true),
             ] {
-                if mount(c"proc", c"proc", 0, hidepid) != 0 {
+                if !mount_proc(hidepid) {
                     return;
                 }
                 become_user(65534);

@@ -392,11 +392,133 @@ fn a_watched_member_is_told_once_when_it_ends() {
     );
 }
 
+/// CASES 87.
+#[test]
+fn a_cookie_that_could_not_be_looked_for_is_refused_at_the_start() {
+    let mut rig = Rig::new(LinuxOptions::default());
+    for (errno, words) in [
+        (libc::ENOENT, "not mounted"),
+        (libc::EXDEV, "another PID namespace"),
+        (libc::EACCES, "hidepid"),
+    ] {
+        rig.linux.inner.scanner.lose_proc(Errno::from_raw(errno));
+        let plan = Plan {
+            contain: crate::command::Containment::Cookie,
+            ..plan(&["true"])
+        };
+        let token = rig.token(0);
+        let error = rig
+            .linux
+            .spawn(&Arc::new(plan), token)
+            .expect_err("refused");
+        assert_eq!(
+            (error.step(), error.raw_os_error()),
+            (SpawnStep::Cookie, errno)
+        );
+        assert_eq!(error.path(), Some("/proc".as_ref()));
+        assert!(error.to_string().contains(words), "{error}");
+    }
+}
+
+/// CASES 87: with hidepid, and without root, the children of this user can be read.
+#[test]
+fn a_proc_that_hides_other_users_still_proves_that_nobody_is_left() {
+    let test = "a_proc_that_hides_other_users_still_proves_that_nobody_is_left";
+    alone(test, module_path!(), || {
+        // The real ids too: an exec with two different users makes a process undumpable.
+        #[expect(unsafe_code, reason = "changes who this process is")]
+        let become_both = |id: u32| {
+            let set_group = || {
+                // SAFETY: no memory is involved.
+                assert_eq!(unsafe { libc::setresgid(id, id, 0) }, 0);
+            };
+            if id != 0 {
+                set_group();
+            }
+            // SAFETY: no memory is involved. The saved user stays root.
+            assert_eq!(unsafe { libc::setresuid(id, id, 0) }, 0);
+            if id == 0 {
+                set_group();
+            }
+        };
+        for hidepid in [c"hidepid=1", c"hidepid=2", c"hidepid=4"] {
+            if !mount_proc(hidepid) {
+                eprintln!("no /proc can be mounted here");
+                return;
+            }
+            become_both(65534);
+            let mut rig = Rig::new(LinuxOptions::default());
+            assert!(rig.linux.inner.scanner.proc().expect("/proc").hides());
+            let contained = |words: &[&str]| Plan {
+                contain: crate::command::Containment::Cookie,
+                ..plan(words)
+            };
+            let token = rig.start(0, contained(&["true"]));
+            rig.exit(token, CollectMode::Reap);
+            assert_eq!(rig.scan_all(1, &[token], &[]).0, []);
+            assert!(rig.scan_all(2, &[token], &[]).1, "{hidepid:?}");
+            rig.close(token);
+            let script = "setsid sleep 60 >/dev/null 2>&1 & echo $!";
+            let token = rig.start(0, contained(&["sh", "-c", script]));
+            let escapee: u32 = rig.line(token).parse().expect("a pid");
+            rig.exit(token, CollectMode::Reap);
+            eventually("it has left the group, and is found", || {
+                let (found, complete, _) = rig.scan_all(3, &[token], &[]);
+                // Another user's process may be hidden.
+                pidfd::group_of(escapee) == Some(escapee) && found.len() == 1 && !complete
+            });
+            assert_eq!(rig.linux.signal(token, Signal::KILL), Signalled::Sent);
+            rig.close(token);
+            drop(rig);
+            become_both(0);
+        }
+    });
+}
+
+/// CASES 88: `ulimit -n`. EMFILE says nothing about the process that was to be read.
+#[test]
+fn a_host_without_free_descriptors_claims_no_complete_list() {
+    let test = "a_host_without_free_descriptors_claims_no_complete_list";
+    alone(test, module_path!(), || {
+        adopt_orphans();
+        let mut rig = Rig::new(LinuxOptions::default());
+        let token = rig.start(0, sh("setsid sleep 60 & echo $!"));
+        let holder: u32 = rig.line(token).parse().expect("a pid");
+        rig.exit(token, CollectMode::Reap);
+        let old = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        let low = rustix::process::Rlimit {
+            current: Some(64),
+            ..old
+        };
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, low).expect("a lower limit");
+        let mut taken = Vec::new();
+        while let Ok(fd) = rustix::io::dup(rustix::stdio::stderr()) {
+            taken.push(fd);
+        }
+        for free in 0..4 {
+            let (found, complete, _) = rig.scan_all(10 + free, &[], &[token]);
+            let is_named = found
+                .iter()
+                .any(|f| matches!(f, Found::Holder(_, h) if h.pid == holder));
+            assert!(is_named || !complete, "{free} free: {found:?}");
+            drop(taken.pop());
+        }
+        drop(taken);
+        assert!(rig.holders(&[token]).contains_key(&holder));
+        pidfd::kill(holder, SignalScope::Process, Signal::KILL).expect("kill");
+        bury(holder);
+        rig.close(token);
+    });
+}
+
 #[test]
 fn without_proc_nothing_is_found_and_nothing_is_claimed() {
     let mut rig = Rig::new(LinuxOptions::default());
     let token = rig.start(0, plan(&["sleep", "60"]));
-    rig.linux.inner.scanner.lose_proc();
+    rig.linux
+        .inner
+        .scanner
+        .lose_proc(Errno::from_raw(libc::ENOENT));
     let mut scan = Scan {
         id: 1,
         members: vec![token],

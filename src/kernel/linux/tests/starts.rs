@@ -117,17 +117,21 @@ fn running_out_of_descriptors_at_any_step_leaves_nothing() {
     );
 }
 
+/// CASES 89: the child has a child of its own by then.
 #[test]
-fn a_child_that_cannot_be_watched_is_killed_and_reaped() {
+fn a_child_that_cannot_be_watched_is_killed_with_its_group_and_reaped() {
     alone(
-        "a_child_that_cannot_be_watched_is_killed_and_reaped",
+        "a_child_that_cannot_be_watched_is_killed_with_its_group_and_reaped",
         module_path!(),
         || {
             let mut rig = Rig::new(LinuxOptions::default());
-            let token = rig.start(0, plan(&["sleep", "60"]));
+            adopt_orphans();
+            let token = rig.start(0, sh("sleep 60 & echo $!; exec sleep 60"));
+            let member: u32 = rig.line(token).parse().expect("a pid");
             let row = rig.linux.inner.table.take(token).expect("a row");
             rig.linux.inner.pending_spawns.list.clear();
             rig.linux.inner.undo(row);
+            bury(member);
             assert!(has_no_child());
             assert!(rig.linux.inner.lingering.is_empty());
         },

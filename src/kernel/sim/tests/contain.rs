@@ -192,6 +192,32 @@ fn a_cgroup_that_cannot_be_had_says_what_the_real_kernel_says() {
     }
 }
 
+/// CASES 87.
+#[test]
+fn a_cookie_that_could_not_be_looked_for_is_refused_at_the_start() {
+    let mut sim = Sim::new(SimOptions::default());
+    for (fault, words) in [
+        ("spawn cookie ENOENT", "not mounted"),
+        ("spawn cookie EXDEV", "another PID namespace"),
+    ] {
+        sim.inject_text(fault).expect("a fault");
+        start_in(&mut sim, 0, "exit 0", Containment::Group);
+        exit(&mut sim, 0);
+        sim.release(token(0), Release::Close);
+        let plan = Plan {
+            contain: Containment::Cookie,
+            ..plan("exit 0")
+        };
+        let error = sim.spawn(&Arc::new(plan), token(0)).expect_err(fault);
+        assert_eq!(
+            (error.step(), error.path()),
+            (SpawnStep::Cookie, Some("/proc".as_ref()))
+        );
+        assert!(error.to_string().contains(words), "{error}");
+        assert_eq!(sim.generations(), 0);
+    }
+}
+
 #[test]
 fn a_look_for_a_cookie_knows_what_it_cannot_see() {
     let mut sim = Sim::new(SimOptions::default());

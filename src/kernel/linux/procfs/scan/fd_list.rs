@@ -18,14 +18,17 @@ const DIR: OFlags = OFlags::RDONLY
 /// it is. Sorted by inode in a list of them.
 pub(super) type WantedStream = (Inode, usize, Stream);
 
+/// A stream that a process can write to: index of the target, and by [`Stream::index`].
+pub(super) type Hit = (usize, [bool; 2]);
+
 /// A process whose descriptors are being examined.
 #[derive(Debug)]
 pub(super) struct FdList {
     pub(super) pid: u32,
     dir: OwnedFd,
     shown: Shown,
-    /// The wanted streams that were found: index of the target, and by [`Stream::index`].
-    pub(super) hits: Vec<(usize, [bool; 2])>,
+    /// The wanted streams that were found.
+    hits: Vec<Hit>,
 }
 
 /// What the listing has shown so far.
@@ -70,28 +73,40 @@ impl FdList {
 
     /// Opens the list of another thread of a process whose main thread has ended: the main thread's
     /// list is empty then. `None` if the process has no other thread.
-    pub(super) fn open_other_thread(proc: &Proc, pid: u32) -> Option<FdList> {
-        let stat = proc.stat(pid).ok()?;
+    ///
+    /// # Errors
+    ///
+    /// The errno of open(2) or getdents(2).
+    pub(super) fn open_other_thread(proc: &Proc, pid: u32) -> Result<Option<FdList>, Errno> {
+        let stat = proc.stat(pid)?;
         if stat.state != 'Z' || !stat.is_alive() {
-            return None;
+            return Ok(None);
         }
         let path = Path::new(format_args!("{pid}/task"));
-        let tasks = openat(proc.dir(), path.as_c_str(), DIR, Mode::empty()).ok()?;
+        let tasks = openat(proc.dir(), path.as_c_str(), DIR, Mode::empty())?;
         let mut buffer = [MaybeUninit::uninit(); 512];
         let mut entries = RawDir::new(tasks.as_fd(), &mut buffer);
         let other = loop {
-            match parse_number(entries.next()?.ok()?.file_name()) {
+            let Some(entry) = entries.next() else {
+                return Ok(None);
+            };
+            match parse_number(entry?.file_name()) {
                 Some(tid) if tid != pid => break tid,
                 _ => {}
             }
         };
         let path = Path::new(format_args!("{pid}/task/{other}/fd"));
-        Some(FdList {
+        Ok(Some(FdList {
             pid,
-            dir: openat(proc.dir(), path.as_c_str(), DIR, Mode::empty()).ok()?,
+            dir: openat(proc.dir(), path.as_c_str(), DIR, Mode::empty())?,
             shown: Shown::OtherThread,
             hits: Vec::new(),
-        })
+        }))
+    }
+
+    /// The wanted streams that were found. Closes the listing.
+    pub(super) fn into_hits(self) -> Vec<Hit> {
+        self.hits
     }
 
     /// Examines the descriptors of one getdents(2) call. Also returns how many there were.
@@ -132,12 +147,7 @@ impl FdList {
 }
 
 /// Adds the wanted streams that this descriptor can write to.
-fn examine_fd(
-    wanted: &[WantedStream],
-    dir: BorrowedFd<'_>,
-    name: &CStr,
-    hits: &mut Vec<(usize, [bool; 2])>,
-) {
+fn examine_fd(wanted: &[WantedStream], dir: BorrowedFd<'_>, name: &CStr, hits: &mut Vec<Hit>) {
     let mut buffer = [MaybeUninit::uninit(); 40];
     let Ok((link, _)) = readlinkat_raw(dir, name, &mut buffer) else {
         return;

@@ -1,7 +1,7 @@
 //! The search for processes that hold a captured stream open.
 
 use super::cost;
-use super::fd_list::{FdList, FdStep};
+use super::fd_list::{FdList, FdStep, Hit};
 use super::state::{ScanState, Search, Target};
 use crate::kernel::Found;
 use crate::kernel::linux::process::leader::LeaderState;
@@ -46,10 +46,16 @@ impl ScanState {
             FdStep::More(fds) => self.fds = Some(fds),
             FdStep::Done(fds, result) => {
                 self.complete.holders &= result.map_or_else(is_gone, |()| true);
-                self.add_holder(proc, &fds, found);
+                // Closed before the process is read further: it may be the last descriptor that
+                // the host may have.
+                let hits = fds.into_hits();
+                self.add_holder(proc, pid, &hits, found);
             }
             FdStep::Empty => {
-                self.fds = FdList::open_other_thread(proc, pid);
+                match FdList::open_other_thread(proc, pid) {
+                    Ok(fds) => self.fds = fds,
+                    Err(e) => self.complete.holders &= is_gone(e),
+                }
                 return cost + cost::OPEN_FD_LIST;
             }
         }
@@ -57,13 +63,23 @@ impl ScanState {
     }
 
     /// Adds the process to the holders of each stream that it can write to.
-    fn add_holder(&mut self, proc: &Proc, fds: &FdList, found: &mut Vec<Found>) {
-        let mut comm = None;
-        for (target, streams) in &fds.hits {
+    fn add_holder(&mut self, proc: &Proc, pid: u32, hits: &[Hit], found: &mut Vec<Found>) {
+        if hits.is_empty() {
+            return;
+        }
+        let comm = match proc.stat(pid) {
+            Ok(stat) => stat.comm,
+            Err(e) => {
+                // A process that has ended meanwhile holds nothing any more.
+                self.complete.holders &= is_gone(e);
+                return;
+            }
+        };
+        for (target, streams) in hits {
             let Some(target) = self.targets.get_mut(*target) else {
                 continue;
             };
-            if is_unreaped_leader(target, fds.pid) {
+            if is_unreaped_leader(target, pid) {
                 continue;
             }
             let Search::Holders(search) = &mut target.search else {
@@ -74,19 +90,13 @@ impl ScanState {
                 continue;
             }
             search.found += 1;
-            // A process that has ended meanwhile holds nothing any more.
-            let Some(comm) =
-                comm.get_or_insert_with(|| proc.stat(fds.pid).ok().map(|stat| stat.comm))
-            else {
-                continue;
-            };
             let held = Stream::ALL
                 .into_iter()
                 .filter(|s| streams[s.index()])
                 .collect();
             found.push(Found::Holder(
                 target.token,
-                Holder::new(fds.pid, comm.clone(), held),
+                Holder::new(pid, comm.clone(), held),
             ));
         }
     }

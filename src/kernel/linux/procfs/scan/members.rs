@@ -5,7 +5,7 @@ use super::state::{Context, ScanState, Search, Target};
 use crate::kernel::linux::process::identity::{ProcessIdentity, is_group_member};
 use crate::kernel::linux::process::leader::LeaderState;
 use crate::kernel::linux::process::pidfd::group_of;
-use crate::kernel::linux::procfs::{Proc, Stat, is_gone};
+use crate::kernel::linux::procfs::{Proc, Stat, is_gone, is_shortage};
 use crate::kernel::{Found, Orphans};
 use arrayvec::ArrayVec;
 
@@ -143,7 +143,8 @@ impl ScanState {
         let stat = match proc.stat(pid) {
             Ok(stat) => stat,
             Err(e) => {
-                self.complete.members &= is_gone(e);
+                // Another user's process that hidepid hides cannot show a cookie either.
+                self.complete.members &= !is_shortage(e);
                 return cost::READ_STAT;
             }
         };
@@ -207,12 +208,17 @@ impl ScanState {
             // The child is read before the parent: if the parent's process id still means the same
             // process then, it did when the child named it as its parent.
             let is_child = |stat: &Stat| stat.start == child.start && stat.parent == parent.pid;
-            let Some(stat) = proc.stat(child.pid).ok().filter(is_child) else {
-                continue;
+            let read = proc
+                .stat(child.pid)
+                .and_then(|stat| Ok((stat, proc.stat(parent.pid)?)));
+            let (stat, parent_stat) = match read {
+                Ok(both) => both,
+                Err(e) => {
+                    self.complete.members &= is_gone(e);
+                    continue;
+                }
             };
-            let is_parent = proc
-                .stat(parent.pid)
-                .is_ok_and(|stat| stat.start == parent.start);
+            let is_parent = is_child(&stat) && parent_stat.start == parent.start;
             let is_in_group = self.targets.get(index).is_none_or(|target| {
                 is_group_member(&stat, target.pid, target.session, target.leader)
             });
@@ -242,8 +248,14 @@ impl ScanState {
             }
             return None;
         }
-        // An error: the process has ended, or is another user's.
-        let sequence = proc.find_variable(pid, cookie_prefix).ok().flatten()?;
+        let sequence = match proc.find_variable(pid, cookie_prefix) {
+            Ok(sequence) => sequence?,
+            // Any other error: the process has ended, or is another user's.
+            Err(e) => {
+                self.complete.members &= !is_shortage(e);
+                return None;
+            }
+        };
         self.find_target(|target| target.has_cookie() && target.token.sequence() == sequence)
     }
 

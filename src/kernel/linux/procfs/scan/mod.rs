@@ -11,14 +11,15 @@ mod holders;
 mod members;
 mod state;
 
-use super::{Proc, parse_number};
+use super::{Proc, is_shortage, parse_number};
 use crate::kernel::linux::process::identity::ProcessIdentity;
 use crate::kernel::linux::process::pidfd;
 use crate::kernel::linux::table::Table;
 use crate::kernel::{Found, Orphans, Scan, ScanStep};
 use crate::types::{Errno, Token};
 use rustix::fs::{RawDir, SeekFrom, seek};
-use state::{Complete, Context, EscapeeSearch, ScanPhase, ScanState, ZombieMember};
+use rustix::process::DumpableBehavior;
+use state::{Complete, Context, EscapeeSearch, MemberSearch, ScanPhase, ScanState, ZombieMember};
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 
@@ -79,15 +80,40 @@ impl Scanner {
         }
     }
 
-    /// Behaves from now on as in a system without /proc.
+    /// Behaves from now on as in a system whose /proc cannot be used.
     #[cfg(test)]
-    pub(crate) fn lose_proc(&mut self) {
-        self.proc = Err(Errno::from_raw(libc::ENOENT));
+    pub(crate) fn lose_proc(&mut self, why: Errno) {
+        self.proc = Err(why);
     }
 
     /// /proc, if it could be opened.
     pub(crate) fn proc(&self) -> Option<&Proc> {
         self.proc.as_ref().ok()
+    }
+
+    /// Opens /proc again if that has failed before for want of descriptors or memory.
+    ///
+    /// # Errors
+    ///
+    /// Why there is no /proc to scan ([`Proc::open`]).
+    pub(crate) fn require_proc(&mut self) -> Result<(), Errno> {
+        if self.proc.as_ref().is_err_and(|e| is_shortage(*e)) {
+            self.proc = Proc::open();
+        }
+        self.proc.as_ref().map(|_| ()).map_err(|e| *e)
+    }
+
+    /// Why a child that has just been started cannot be read in /proc, if it cannot (hidepid,
+    /// proc(5)). Nothing is known if the host is not dumpable: the child shares its memory until
+    /// exec, and so cannot be read until then even if it can be afterwards.
+    pub(crate) fn hiding_error(&self, pid: u32) -> Option<Errno> {
+        let refused = self.proc.as_ref().map_or_else(
+            |e| Some(*e),
+            |proc| proc.stat(pid).err().filter(|e| !is_shortage(*e)),
+        );
+        let is_dumpable = rustix::process::dumpable_behavior()
+            .is_ok_and(|behavior| behavior == DumpableBehavior::Dumpable);
+        refused.filter(|_| is_dumpable)
     }
 
     /// Must be called right before a child is started: decides which generation owns the orphans
@@ -162,10 +188,15 @@ impl Scanner {
                     let empty_is_certain =
                         state.is_empty_certain(table, &self.escapees, &self.previous_zombies);
                     state.complete.members &= empty_is_certain;
+                    // Hidden processes of other users may belong to a generation that has members.
+                    // That one without members has no hidden one either was proved above.
+                    let hides = proc.hides();
+                    let is_doubtful =
+                        |search: &MemberSearch| search.is_doubtful || (hides && search.found > 0);
                     let doubtful = state
                         .targets
                         .iter()
-                        .filter(|target| target.members().is_some_and(|s| s.is_doubtful))
+                        .filter(|target| target.members().is_some_and(is_doubtful))
                         .map(|target| target.token);
                     scan.doubtful.extend(doubtful);
                     self.previous_zombies = state.zombies;

@@ -233,7 +233,7 @@ impl ScanState {
             fds: None,
             zombies: Vec::new(),
             complete: Complete {
-                members: !proc.hides(),
+                members: true,
                 holders: !proc.hides(),
             },
             now: clock::since_boot(),
