@@ -173,7 +173,8 @@ impl WorldOracle {
         let names_nobody = settled.processes.iter().all(|p| p.pid == watched.pid);
         let is_none = matches!(settled.state, SettledAs::None | SettledAs::Disabled);
         let may_miss = self.naming(watched) == Naming::Incomplete;
-        if !is_none && !(may_miss && names_nobody) {
+        let may_be_told = is_none || may_miss && names_nobody;
+        if !may_be_told {
             self.fail(
                 watched,
                 "background work of a leader without children",
