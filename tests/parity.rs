@@ -8,7 +8,7 @@
 mod support;
 
 use lastwords::__internals::testing::isolation::alone;
-use lastwords::sim::SimOptions;
+use lastwords::sim::{Ns, SimOptions};
 use lastwords::{
     BackendChoice, BackgroundPolicy, Capture, CgroupOptions, Command, Containment, DrainPolicy,
     Event, ExitSource, ExitSourceChoice, Generation, GroupSignal, Kernel, Reactor, StdinEnd,
@@ -578,91 +578,141 @@ impl Told {
     }
 }
 
-/// Plays a case on a loop; what was told.
-fn play<K: Kernel>(reactor: &mut Reactor<K>, case: &Case) -> String {
-    let (program, name, script) = support::play(case.script);
-    let mut command = Command::new(program);
-    command
-        .env(name, script)
-        .containment(case.contain.containment())
-        .background(BackgroundPolicy::settle())
-        .stdout(Capture::default().deliver(true))
-        .stderr(Capture::default().deliver(true));
-    (case.policies)(&mut command);
-    let first = reactor
-        .start(&command)
-        .unwrap_or_else(|e| panic!("{}: {e}", case.name));
-    let mut told = Told::default();
-    let mut done = false;
-    loop {
-        let Some(event) = reactor
-            .wait_event(Some(ms(30_000)))
-            .unwrap_or_else(|e| panic!("{}: {e}", case.name))
-        else {
-            assert!(
-                !reactor.is_busy(),
-                "{}: nothing happens any more: {}",
-                case.name,
-                told.text()
-            );
-            return told.text();
-        };
-        let generation = event.generation();
-        let when = told.event(&event);
-        if when == case.deed.0 && when != When::Never && !done && generation == first {
-            done = true;
-            match case.deed.1 {
-                Deed::Stop => {
-                    let _ = reactor.stop(first, None);
-                }
-                Deed::Kill => {
-                    let _ = reactor.kill(first);
-                }
-                Deed::Restart => {
-                    reactor.start(&command).expect("it starts again");
-                }
-                Deed::CloseStdin => assert!(reactor.close_stdin(first)),
-            }
+/// A case that is being played, and what was told of it.
+struct Playing<'a> {
+    case: &'a Case,
+    command: Command,
+    first: Generation,
+    told: Told,
+    deed_done: bool,
+}
+
+impl<'a> Playing<'a> {
+    fn start<K: Kernel>(reactor: &mut Reactor<K>, case: &'a Case) -> Playing<'a> {
+        let (program, name, script) = support::play(case.script);
+        let mut command = Command::new(program);
+        command
+            .env(name, script)
+            .containment(case.contain.containment())
+            .background(BackgroundPolicy::settle())
+            .stdout(Capture::default().deliver(true))
+            .stderr(Capture::default().deliver(true));
+        (case.policies)(&mut command);
+        let first = reactor
+            .start(&command)
+            .unwrap_or_else(|e| panic!("{}: {e}", case.name));
+        Playing {
+            case,
+            command,
+            first,
+            told: Told::default(),
+            deed_done: false,
         }
     }
+
+    /// Does the deed of the case. Returns the generation that it has started.
+    fn deed<K: Kernel>(&mut self, reactor: &mut Reactor<K>) -> Option<Generation> {
+        self.deed_done = true;
+        match self.case.deed.1 {
+            Deed::Stop => {
+                let _ = reactor.stop(self.first, None);
+            }
+            Deed::Kill => {
+                let _ = reactor.kill(self.first);
+            }
+            Deed::Restart => return Some(reactor.start(&self.command).expect("it starts again")),
+            Deed::CloseStdin => assert!(reactor.close_stdin(self.first)),
+        }
+        None
+    }
 }
+
+/// Plays cases side by side on one loop. Returns what was told of each.
+fn play<K: Kernel>(reactor: &mut Reactor<K>, cases: &[&Case]) -> Vec<String> {
+    let mut playing: Vec<Playing<'_>> = cases
+        .iter()
+        .map(|case| Playing::start(reactor, case))
+        .collect();
+    let mut owners: BTreeMap<Generation, usize> = playing
+        .iter()
+        .enumerate()
+        .map(|(place, one)| (one.first, place))
+        .collect();
+    while let Some(event) = reactor.wait_event(Some(ms(30_000))).expect("a turn") {
+        let generation = event.generation();
+        let place = owners[&generation];
+        let one = &mut playing[place];
+        let when = one.told.event(&event);
+        if when == one.case.deed.0
+            && when != When::Never
+            && !one.deed_done
+            && generation == one.first
+        {
+            let restarted = one.deed(reactor);
+            owners.extend(restarted.map(|generation| (generation, place)));
+        }
+    }
+    let told: Vec<String> = playing.iter().map(|one| one.told.text()).collect();
+    assert!(!reactor.is_busy(), "nothing happens any more: {told:#?}");
+    told
+}
+
+/// How many cases are played side by side. They sleep most of their time.
+const AT_ONCE: usize = 8;
 
 fn linux(
     backend: BackendChoice,
     exit_source: ExitSourceChoice,
     group_signal: GroupSignal,
-    case: &Case,
-) -> String {
+    cases: &[&Case],
+) -> Vec<String> {
     let mut builder = Reactor::builder();
     builder
         .backend(backend)
         .exit_source(exit_source)
         .group_signal(group_signal);
-    play(&mut builder.build().expect("a loop"), case)
+    let mut reactor = builder.build().expect("a loop");
+    let batches = cases.chunks(AT_ONCE);
+    batches.flat_map(|some| play(&mut reactor, some)).collect()
 }
 
-fn simulated(exit_source: ExitSource, group_signal: bool, case: &Case) -> String {
-    let mut options = SimOptions::seeded(7);
-    (options.exit_source, options.group_signal) = (exit_source, group_signal);
-    let mut reactor = Reactor::simulated(options);
-    let told = play(&mut reactor, case);
-    assert_eq!(reactor.sim().violations(), []);
-    told
+fn simulated(exit_source: ExitSource, group_signal: bool, cases: &[&Case]) -> Vec<String> {
+    let one = |case: &&Case| {
+        let mut options = SimOptions::seeded(7);
+        (options.exit_source, options.group_signal) = (exit_source, group_signal);
+        let mut reactor = Reactor::simulated(options);
+        let told = play(&mut reactor, &[case]);
+        assert_eq!(reactor.sim().violations(), []);
+        told
+    };
+    cases.iter().flat_map(one).collect()
 }
 
-/// Every case on one kernel, side by side with the simulated one as the options' defaults have it.
-fn compare(test: &str, kernel: fn(&Case) -> String) {
+/// How long a case takes.
+fn simulated_time(case: &Case) -> Ns {
+    let mut reactor = Reactor::simulated(SimOptions::seeded(7));
+    play(&mut reactor, &[case]);
+    reactor.sim().world().now()
+}
+
+/// Every case on one kernel, compared with the simulated one as the options' defaults have it.
+fn compare(test: &str, kernel: fn(&[&Case]) -> Vec<String>) {
     alone(test, module_path!(), || {
         let mut wrong = String::new();
         let has_cgroups = support::cgroups().is_some();
-        let cases = CASES
+        let mut cases: Vec<&Case> = CASES
             .iter()
             .chain(CONTAINED)
-            .filter(|case| has_cgroups || case.contain != Within::Cgroup);
-        for case in cases.clone() {
-            let (expected, got) = (simulated(ExitSource::Pidfd, true, case), kernel(case));
+            .filter(|case| has_cgroups || case.contain != Within::Cgroup)
+            .collect();
+        // Cases that take as long as each other are played side by side.
+        cases.sort_by_cached_key(|case| simulated_time(case));
+        let all_expected = simulated(ExitSource::Pidfd, true, &cases);
+        let all_got = kernel(&cases);
+        assert_eq!(all_got.len(), cases.len());
+        for ((case, expected), got) in cases.iter().zip(&all_expected).zip(&all_got) {
             assert!(expected.contains("closed"), "{}: {expected}", case.name);
-            if !alike(&expected, &got) {
+            if !alike(expected, got) {
                 writeln!(
                     wrong,
                     "=== {}\n--- simulated:\n{expected}\n--- here:\n{got}",
@@ -672,7 +722,7 @@ fn compare(test: &str, kernel: fn(&Case) -> String) {
             }
         }
         assert!(wrong.is_empty(), "{wrong}");
-        println!("{} scripts are told alike", cases.count());
+        println!("{} scripts are told alike", cases.len());
     });
 }
 
@@ -686,10 +736,10 @@ macro_rules! kernels {
 }
 
 kernels! {
-    simulated_without_group_signal = |case| simulated(ExitSource::Pidfd, false, case);
-    simulated_by_sigchld = |case| simulated(ExitSource::Sigchld, false, case);
-    epoll_by_pidfd = |case| linux(BackendChoice::Epoll, ExitSourceChoice::Pidfd, GroupSignal::Auto, case);
-    epoll_without_group_signal = |case| linux(BackendChoice::Epoll, ExitSourceChoice::Pidfd, GroupSignal::Off, case);
-    epoll_by_sigchld = |case| linux(BackendChoice::Epoll, ExitSourceChoice::Sigchld, GroupSignal::Auto, case);
-    uring_by_pidfd = |case| linux(BackendChoice::Uring, ExitSourceChoice::Pidfd, GroupSignal::Auto, case);
+    simulated_without_group_signal = |cases| simulated(ExitSource::Pidfd, false, cases);
+    simulated_by_sigchld = |cases| simulated(ExitSource::Sigchld, false, cases);
+    epoll_by_pidfd = |cases| linux(BackendChoice::Epoll, ExitSourceChoice::Pidfd, GroupSignal::Auto, cases);
+    epoll_without_group_signal = |cases| linux(BackendChoice::Epoll, ExitSourceChoice::Pidfd, GroupSignal::Off, cases);
+    epoll_by_sigchld = |cases| linux(BackendChoice::Epoll, ExitSourceChoice::Sigchld, GroupSignal::Auto, cases);
+    uring_by_pidfd = |cases| linux(BackendChoice::Uring, ExitSourceChoice::Pidfd, GroupSignal::Auto, cases);
 }
