@@ -3,6 +3,7 @@
 
 #![expect(unsafe_code, reason = "an allocator that counts is an allocator")]
 
+#[path = "behaviour/common/mod.rs"]
 mod common;
 
 use common::host::Host;

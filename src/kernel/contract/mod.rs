@@ -5,7 +5,7 @@
 //!
 //! Descriptors live in the kernel object, in a table by slot; the reactor knows tokens only. A
 //! notice is a hint, and the calls give the facts. A stale token, whose sequence differs from that
-//! in the table, has no effect. `tests/contract.rs` has a test for each promise and runs it on
+//! in the table, has no effect. `tests/kernels/contract.rs` has a test for each promise and runs it on
 //! every kernel.
 
 mod notice;

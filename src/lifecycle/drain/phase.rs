@@ -14,7 +14,7 @@ use crate::report::EndedBy;
 ///                                                            DrainTimedOut <------------'
 /// ```
 ///
-/// Every transition there is (`tests/model.rs` takes each of them, and finds no other):
+/// Every transition there is (`tests/simulated/model.rs` takes each of them, and finds no other):
 ///
 /// ```text
 /// Spawning --Started--> Running

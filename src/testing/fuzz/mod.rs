@@ -2,7 +2,7 @@
 //! should be.
 //!
 //! `fuzz/fuzz_targets/*.rs` are one line each; `cargo test` runs the same bodies on the committed
-//! seeds (`tests/fuzz_seeds.rs`).
+//! seeds (`tests/simulated/fuzz_seeds.rs`).
 
 mod ordering;
 mod ring;
