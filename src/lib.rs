@@ -88,7 +88,9 @@ pub mod host {
 }
 
 pub use capture::{Captured, Slices};
-pub use command::{Capture, CgroupOptions, Command, Containment, Output, Stdin, Transport};
+pub use command::{
+    Capture, CgroupOptions, Command, Containment, Output, Stdin, TerminalControl, Transport,
+};
 pub use kernel::Kernel;
 pub use reactor::{
     Builder, Detached, Event, Finished, Generation, LastWords, Leftovers, Reactor, Stats, Stopping,

@@ -7,6 +7,7 @@ mod stdio;
 
 pub use containment::{CgroupOptions, Containment};
 pub(crate) use containment::{NO_CGROUP2, cgroup_refused, cookie_refused};
+pub use plan::TerminalControl;
 pub use stdio::{Capture, Output, Stdin, Transport};
 
 use crate::text::Projection;
@@ -328,10 +329,18 @@ impl Command {
     }
 
     /// Makes the child's group the foreground group of its controlling terminal before exec,
-    /// whichever of its streams leads to the terminal (tcsetpgrp(3)). Default: false. The terminal is not given back at the exit: a host that
-    /// reads the same terminal does that itself.
+    /// whichever of its streams leads to the terminal (tcsetpgrp(3)). Default: false. The terminal
+    /// is taken back as [`Command::terminal`] says.
     pub fn foreground_terminal(&mut self, foreground: bool) -> &mut Command {
         self.plan_mut().foreground_terminal = foreground;
+        self
+    }
+
+    /// Whether the loop shares the host's controlling terminal with the child as a shell does:
+    /// hands it over when the child asks for it, and takes it back. Default:
+    /// [`TerminalControl::Automatic`].
+    pub fn terminal(&mut self, control: TerminalControl) -> &mut Command {
+        self.plan_mut().terminal = control;
         self
     }
 

@@ -66,6 +66,32 @@ pub struct UserPlan {
     pub gid: Option<u32>,
 }
 
+/// Whether the loop shares the host's controlling terminal with the child
+/// ([`Command::terminal`](crate::Command::terminal)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TerminalControl {
+    /// As [`TerminalControl::Managed`] if the child inherits a stream that is a terminal, or is
+    /// given the foreground before exec. Else as [`TerminalControl::Unmanaged`].
+    #[default]
+    Automatic,
+    /// The child's group becomes the foreground when its leader is stopped because it reads from
+    /// the terminal, or sets it, in the background. The host's group becomes the foreground again
+    /// when the leader ends, or is stopped by ^Z.
+    ///
+    /// What the terminal would have sent to the host's group, had the child been in it, is sent to
+    /// it: TSTP when ^Z has stopped the child, TTIN or TTOU when the child uses the terminal while
+    /// the host's group is in the background. By default they stop the host, and its shell
+    /// continues both.
+    ///
+    /// The leader is asked every 100 ms whether it was stopped, because a pidfd does not report
+    /// it.
+    Managed,
+    /// The loop never touches the terminal. A child that uses it in the background stays stopped
+    /// until the host does something about it.
+    Unmanaged,
+}
+
 /// One run of one command, as data. Values of the environment never appear in its `Debug`.
 #[derive(Clone)]
 pub struct Plan {
@@ -100,6 +126,8 @@ pub struct Plan {
     pub block: Vec<Signal>,
     /// Make the child's group the foreground of its controlling terminal before exec.
     pub foreground_terminal: bool,
+    /// Share the terminal with the child while it runs.
+    pub terminal: TerminalControl,
     /// setrlimit(2): resource (RLIMIT_*), soft and hard limit.
     pub limits: Vec<(u32, u64, u64)>,
     /// User and group.
@@ -129,6 +157,7 @@ impl Plan {
             ignore: Vec::new(),
             block: Vec::new(),
             foreground_terminal: false,
+            terminal: TerminalControl::default(),
             limits: Vec::new(),
             user: UserPlan::default(),
             parent_death: None,

@@ -3,6 +3,7 @@
 use crate::args::{OutputChoice, RunArgs, StdinChoice};
 use lastwords::{
     Capture, Command, DrainPolicy, LastWordsPolicy, Output, Signal, Stdin, StopPolicy,
+    TerminalControl,
 };
 
 /// Builds the command that the arguments describe.
@@ -20,7 +21,8 @@ pub(super) fn build(args: &RunArgs, ignored: &[Signal], foreground: bool) -> Com
     command
         .args(arguments)
         .inherit_fds(!child.close_fds)
-        .foreground_terminal(foreground);
+        .foreground_terminal(foreground)
+        .terminal(TerminalControl::Unmanaged);
     command.stdin(match child.stdin {
         StdinChoice::Inherit => Stdin::Inherit,
         StdinChoice::Null => Stdin::Null,

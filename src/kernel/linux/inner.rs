@@ -7,6 +7,7 @@ use super::capabilities;
 use super::clock::Clock;
 use super::containment::{NameGenerator, signal};
 use super::deferred_close::{DeferredClose, DeferredCloses};
+use super::jobs::Jobs;
 use super::lingering::Lingering;
 use super::options::LinuxOptions;
 use super::poll::deadline_timer::Alarm;
@@ -47,6 +48,7 @@ pub(super) struct Inner {
     /// /dev/null, opened when it is first needed.
     pub(super) dev_null: Option<OwnedFd>,
     pub(super) pending_spawns: PendingSpawns,
+    pub(super) jobs: Jobs,
     pub(super) sigchld: Option<Sigchld>,
     pub(super) lingering: Lingering,
     pub(super) scanner: Scanner,
@@ -114,6 +116,7 @@ impl Inner {
             spawner,
             dev_null: None,
             pending_spawns: PendingSpawns::default(),
+            jobs: Jobs::default(),
             sigchld: None,
             lingering: Lingering::default(),
             scanner: Scanner::new(names.cookie_prefix(), options.orphans),
@@ -219,6 +222,8 @@ impl Inner {
         };
         let collected = exit_status::collect(row, mode, &mut self.poller);
         if collected != Collected::NotYet {
+            let by_signal = row.exit.is_some_and(|info| info.exit.signal.is_some());
+            self.jobs.end(generation, by_signal);
             // waitid(2) has shown this leader instead of the orphans that ended after it.
             self.reap_zombies();
         }
@@ -293,6 +298,7 @@ impl Inner {
         self.pending_spawns
             .list
             .retain(|token| *token != generation);
+        self.jobs.end(generation, how != Release::HandOver);
         self.let_go(row, how)
     }
 

@@ -28,6 +28,7 @@ mod containment;
 mod deferred_close;
 mod fork_guard;
 mod inner;
+mod jobs;
 mod lingering;
 mod options;
 mod poll;

@@ -6,6 +6,7 @@ use super::containment::cgroup::Cgroup;
 use super::containment::{ContainmentState, signal};
 use super::inner::Inner;
 use super::poll::{Interest, Key};
+use super::process::job_control::JobControl;
 use super::process::leader::{ExitWatch, LeaderState};
 use super::process::pidfd::{ChildRef, WaitResult, wait_child};
 use super::process::{group, pidfd};
@@ -46,6 +47,7 @@ impl Inner {
             self.scanner.require_proc().map_err(cookie_refused)?;
         }
         let host_peak = pidfd::own_peak();
+        let job = JobControl::for_plan(plan);
         let containment = self.names.contain(&plan.contain, generation.sequence())?;
         let inside = containment
             .as_deref()
@@ -100,6 +102,9 @@ impl Inner {
             return Err(cookie_refused(e));
         }
         self.adopt(row, generation)?;
+        if let Some(job) = job {
+            self.jobs.add(generation, job, self.clock.now());
+        }
         let [stdin, stdout, stderr] = stdio.raw;
         Ok(Spawned {
             pid,

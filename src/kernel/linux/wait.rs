@@ -46,6 +46,7 @@ impl Inner {
                 self.reap_zombies();
             }
             self.check_pending_spawns(out);
+            self.check_jobs();
             self.sweep_children();
             self.deliver_queued(out);
             // A wait that a signal interrupted ends with what there was before the signal.
@@ -81,7 +82,7 @@ impl Inner {
             .as_ref()
             .map(Sigchld::due)
             .filter(|_| self.has_leaders_by_pid());
-        earlier(spawn_check, sweep)
+        earlier(earlier(spawn_check, sweep), self.jobs.next_check())
     }
 
     fn has_leaders_by_pid(&self) -> bool {

@@ -4,6 +4,7 @@ pub mod abort_guard;
 pub(crate) mod exit_status;
 pub(crate) mod group;
 pub(crate) mod identity;
+pub(crate) mod job_control;
 pub(crate) mod leader;
 pub(crate) mod orphans;
 pub(crate) mod pidfd;
