@@ -206,9 +206,7 @@ impl Sink {
                 Ok(0) | Err(Errno::AGAIN) => break,
                 Ok(n) => written_now += n,
                 Err(Errno::INTR) => {}
-                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::SPIPE)
-                    if matches!(self.method, Method::NoWait) =>
-                {
+                Err(errno) if matches!(self.method, Method::NoWait) && is_unsupported(errno) => {
                     self.method = Method::Chunked(PIPE_CHUNK);
                 }
                 Err(Errno::PIPE | Errno::CONNRESET) => {
@@ -257,6 +255,15 @@ impl Sink {
             }
         }
     }
+}
+
+/// Whether an error of pwritev2(2) says that the call, or its flag, cannot be used here: the kernel or
+/// the file lacks it, or a seccomp filter refuses it (EPERM). Bytes can be written in another way.
+fn is_unsupported(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::SPIPE | Errno::PERM
+    )
 }
 
 /// Opens the same terminal with a new file description. Refused for a terminal of another user, and
@@ -308,6 +315,17 @@ mod tests {
         }
         assert!(got == all && !sink.is_buffering());
         assert_eq!(sink.write(b"more"), WriteOutcome::Written);
+    }
+
+    /// CASES 67.
+    #[test]
+    fn a_refused_pwritev2_is_replaced_and_a_failed_write_is_not() {
+        for errno in [Errno::PERM, Errno::NOSYS, Errno::OPNOTSUPP] {
+            assert!(is_unsupported(errno), "{errno}");
+        }
+        for errno in [Errno::FBIG, Errno::NOSPC, Errno::IO, Errno::PIPE] {
+            assert!(!is_unsupported(errno), "{errno}");
+        }
     }
 
     #[test]

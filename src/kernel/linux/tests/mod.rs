@@ -1,4 +1,4 @@
-//! The whole object, driven with plans as a reactor drives it.
+//! The whole kernel object, called as a reactor calls it.
 
 mod exits;
 mod groups;
@@ -32,17 +32,17 @@ use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// A kernel object, and what a reactor has besides.
+/// A kernel object, with what a reactor keeps besides.
 struct Rig {
     linux: Linux,
     notices: Notices,
     pool: Pool,
     sequence: u32,
-    /// What came and was not waited for yet.
+    /// Notices that have come and were not waited for yet.
     kept: Vec<Notice>,
 }
 
-/// A program, its arguments, and nothing else said.
+/// A plan of a program and its arguments.
 fn plan(words: &[&str]) -> Plan {
     let mut plan = Plan::new(OsString::from(words[0]));
     plan.args = words[1..].iter().map(OsString::from).collect();
@@ -53,7 +53,7 @@ fn sh(script: &str) -> Plan {
     plan(&["sh", "-c", script])
 }
 
-/// Every way in which exits are learnt and groups are signalled here.
+/// Every combination of exit source, group signals and backend that can be had here.
 fn ways() -> Vec<LinuxOptions> {
     let auto = LinuxOptions::default();
     vec![
@@ -109,8 +109,7 @@ impl Rig {
         token
     }
 
-    /// Waits until something happens (and not only a signal comes); panics if nothing does for too
-    /// long.
+    /// Waits until there is a notice. Panics if none comes for too long.
     fn wait(&mut self) -> Vec<Notice> {
         let until = self.linux.now().after(LONG.into());
         loop {
@@ -124,8 +123,8 @@ impl Rig {
         }
     }
 
-    /// Waits until this notice comes, or takes one that came while something else was waited for.
-    /// Gives all that came until then, in their order, itself included; they are not kept.
+    /// Waits for this notice, or takes it from those kept. Returns all notices up to and including
+    /// it, in their order, and forgets them.
     fn wait_for(&mut self, notice: Notice) -> Vec<Notice> {
         while !self.kept.contains(&notice) {
             let more = self.wait();
@@ -143,7 +142,7 @@ impl Rig {
         self.notices.as_slice().to_vec()
     }
 
-    /// The outcome, waited for.
+    /// Waits for the outcome.
     fn outcome(&mut self, token: Token) -> SpawnOutcome {
         let until = self.linux.now().after(LONG.into());
         self.linux
@@ -152,7 +151,7 @@ impl Rig {
         self.linux.outcome(token)
     }
 
-    /// One read.
+    /// Reads once.
     fn read(&mut self, token: Token, stream: Stream) -> (ReadResult, Vec<u8>) {
         let mut batch = Batch::new();
         let spare = self.pool.take(limits::BLOCK);
@@ -173,7 +172,7 @@ impl Rig {
         (op.result, bytes)
     }
 
-    /// Reads until nothing is there: what was read, and the last answer.
+    /// Reads until nothing is available. Returns the bytes and the last result.
     fn read_out(&mut self, token: Token, stream: Stream) -> (ReadResult, Vec<u8>) {
         let mut all = Vec::new();
         loop {
@@ -190,7 +189,7 @@ impl Rig {
         }
     }
 
-    /// Reads to the end, whenever that comes.
+    /// Reads to end of file, waiting where needed.
     fn rest(&mut self, token: Token, stream: Stream) -> Vec<u8> {
         let mut all = Vec::new();
         loop {
@@ -206,8 +205,8 @@ impl Rig {
         }
     }
 
-    /// A read without `more_available` has left nothing, or what came since: either way the next one says
-    /// so.
+    /// After a read without `more_available` the pipe is empty, or has bytes that came since. The
+    /// next read tells which.
     fn read_more(&mut self, token: Token, stream: Stream, all: &mut Vec<u8>) -> bool {
         match self.read(token, stream) {
             (ReadResult::Data { .. }, bytes) => {
@@ -231,7 +230,7 @@ impl Rig {
         }
     }
 
-    /// Reads a line that a script has written; everything else stays.
+    /// Reads one line of a script's output. Bytes after it stay unread.
     fn line(&mut self, token: Token) -> String {
         let mut all = Vec::new();
         while !all.ends_with(b"\n") {
@@ -261,7 +260,7 @@ impl Rig {
         self.linux.close_deferred();
     }
 
-    /// Kills the group whatever is in it, and closes.
+    /// Kills the group, and closes everything of the generation.
     fn end(&mut self, token: Token) {
         self.linux.signal(token, Signal::KILL);
         if self.row(token).leader == LeaderState::Running {
@@ -271,7 +270,7 @@ impl Rig {
     }
 }
 
-/// The descriptors of this process.
+/// The open descriptors of this process.
 fn descriptors() -> Vec<String> {
     let mut all: Vec<String> = std::fs::read_dir("/proc/self/fd")
         .expect("/proc")
@@ -290,7 +289,7 @@ fn descriptors() -> Vec<String> {
     all
 }
 
-/// This process has no child, running or dead.
+/// Whether this process has no child, running or dead.
 fn has_no_child() -> bool {
     let options = rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOHANG;
     matches!(
@@ -299,22 +298,21 @@ fn has_no_child() -> bool {
     )
 }
 
-/// Orphans come to this process, so that no zombie lies about for as long as somebody else likes.
-/// For [`alone`] only.
+/// Makes this process inherit orphans, so that it can reap them. Only inside [`alone`].
 fn adopt_orphans() {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).expect("subreaper");
 }
 
-/// Waits for an adopted orphan's end, and reaps it.
+/// Waits for the end of an inherited orphan and reaps it.
 fn bury(pid: u32) {
     rustix::process::waitpid(pidfd::pid_of(pid), rustix::process::WaitOptions::empty())
         .expect("adopted");
 }
 
-/// Becomes somebody else, or root again: effective group and user. For [`alone`] only.
+/// Changes the effective user and group, or changes them back to root. Only inside [`alone`].
 #[expect(unsafe_code, reason = "changes who this process is")]
 fn become_user(id: u32) {
-    // Root first when it comes back, last when it goes.
+    // Back to root the user must change first, and away from root it must change last.
     for step in if id == 0 {
         [libc::seteuid, libc::setegid]
     } else {
@@ -354,7 +352,7 @@ fn mount_proc(option: &std::ffi::CStr) -> bool {
         && mount(c"proc", c"/proc", c"proc", 0, option) == 0
 }
 
-/// A process is there and not dead.
+/// Whether a process exists and is no zombie.
 fn is_alive(pid: u32) -> bool {
     procfs::Proc::open()
         .expect("/proc")
@@ -362,7 +360,7 @@ fn is_alive(pid: u32) -> bool {
         .is_ok_and(|stat| stat.is_alive())
 }
 
-/// Looks again and again, for a good while.
+/// Checks a condition again and again, and panics if it never holds.
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = std::time::Instant::now();
     while !is_so() {

@@ -1,7 +1,7 @@
-//! Streams: order, ends, closing, stdin, what lingers.
+//! Streams: order, end of file, closing, stdin, and pipes of kept work.
 //!
-//! Each runs alone in a process: between clone and exec a neighbour's child holds copies of every
-//! pipe of the process.
+//! Each test runs in a process of its own: between clone and exec, a child of another test holds
+//! copies of all pipes.
 
 use crate::kernel::linux::tests::*;
 
@@ -273,7 +273,8 @@ fn kept_work_goes_on_writing_after_its_generation() {
         || {
             for options in ways() {
                 let mut rig = Rig::new(options);
-                // Writes more than a pipe holds once its leader is gone, and then says so.
+                // After its leader has ended, the survivor writes more than a pipe holds, and then
+                // reports that.
                 let path = std::env::temp_dir().join(format!(
                     "lastwords-linger-{}-{}",
                     std::process::id(),
@@ -364,7 +365,7 @@ fn a_stale_token_does_nothing_after_its_slot_was_used_again() {
     );
 }
 
-/// pipe(7): who is not root gets at most pipe-max-size.
+/// A process that is not root gets at most pipe-max-size (pipe(7)).
 #[test]
 fn a_capacity_that_is_refused_is_told_as_what_was_had() {
     alone(
@@ -398,7 +399,7 @@ fn a_capacity_that_is_refused_is_told_as_what_was_had() {
                 become_user(65_534);
             }
             let [had, _] = start(&mut rig, Some(most.saturating_mul(2)));
-            // Less than the usual one, where the user has too many pipes.
+            // Less than the default, where the user has too many pipes.
             assert!(
                 had.is_some_and(|had| (4096..=64 << 10).contains(&had)),
                 "{had:?}"

@@ -1,11 +1,9 @@
-//! Kernels and sandboxes that refuse what this one has: a filter that answers some calls with an
-//! errno.
+//! Kernels and sandboxes that refuse calls, imitated by a seccomp filter.
 
 use crate::kernel::linux::tests::*;
 use crate::types::{Exit, StatusSource};
 
-/// From now on these calls fail with this errno, in this process and its children. For [`alone`]
-/// only.
+/// Makes these calls fail with this errno, in this process and its children. Only inside [`alone`].
 #[expect(unsafe_code, reason = "installs a filter")]
 pub(in crate::kernel::linux) fn refuse(calls: &[libc::c_long], errno: i32) {
     let statement = |code: u32, k: u32| libc::sock_filter {
@@ -14,7 +12,7 @@ pub(in crate::kernel::linux) fn refuse(calls: &[libc::c_long], errno: i32) {
         jf: 0,
         k,
     };
-    // The number of the call is the first word of what a filter sees.
+    // The number of the call is the first word that a filter sees.
     let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0)];
     for call in calls {
         let code = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
@@ -55,7 +53,7 @@ pub(in crate::kernel::linux) fn refuse(calls: &[libc::c_long], errno: i32) {
     );
 }
 
-/// A child with a member that outlives it: exit, probe, look, signal, end.
+/// Runs a child whose member outlives it through exit, probe, scan, signal and release.
 pub(super) fn runs(rig: &mut Rig) -> (Exit, Signalled) {
     let token = rig.start(0, sh("sleep 60 >/dev/null 2>&1 & echo $!; exit 3"));
     let member: u32 = rig.line(token).parse().expect("a pid");
@@ -254,7 +252,7 @@ fn a_loop_that_cannot_be_built_leaves_nothing() {
                 failures += 1;
                 drop(taken.pop().expect("it works with all of them"));
             }
-            // The set, its waker, its timer, and the signal's pipe.
+            // The poll set, its waker, its timer, and the pipe of the SIGCHLD handler.
             assert!(failures >= 5, "{failures}");
             drop(taken);
             assert_eq!(descriptors(), before);
@@ -296,8 +294,8 @@ fn a_shortage_of_descriptors_is_not_taken_for_a_missing_call() {
 #[test]
 fn a_proc_that_hides_others_makes_no_list_complete() {
     if !rustix::process::geteuid().is_root() {
-        // A /proc of one's own takes root. What is there is still read, and is either whole or says
-        // that it is not.
+        // Mounting /proc takes root. Without it, the present /proc is read, and says whether it
+        // hides processes.
         assert!(procfs::Proc::open().is_ok());
         return;
     }

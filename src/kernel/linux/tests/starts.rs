@@ -1,4 +1,4 @@
-//! Spawns that fail, waits, the descriptor, the fork.
+//! Failed spawns, waits, the loop's descriptor, and forked copies of the process.
 
 use crate::kernel::WaitError;
 use crate::kernel::linux::tests::*;
@@ -62,7 +62,7 @@ fn running_out_of_descriptors_at_any_step_leaves_nothing() {
                 rig.exit(token, CollectMode::Reap);
                 rig.close(token);
                 let before = descriptors();
-                // Everything else is taken; then one more is given back at each try.
+                // All other descriptors are taken, and one is given back for each attempt.
                 let mut taken = Vec::new();
                 let low = rustix::process::Rlimit {
                     current: Some(64),
@@ -100,7 +100,7 @@ fn running_out_of_descriptors_at_any_step_leaves_nothing() {
                     }
                     drop(taken.pop().expect("it works with all of them"));
                 }
-                // Three pipes, and a pidfd that comes with the clone.
+                // Three pipes, and the pidfd of clone.
                 assert!(failures >= 6, "{failures}");
                 assert_eq!(full - taken.len(), failures);
                 drop(taken);
@@ -186,7 +186,7 @@ fn a_child_is_in_a_group_of_its_own_when_spawn_returns() {
 
 #[test]
 fn a_wait_is_never_early_and_a_peek_never_sleeps() {
-    // A signal would end a wait: that of another test's child.
+    // The SIGCHLD of another test's child would end a wait.
     alone(
         "a_wait_is_never_early_and_a_peek_never_sleeps",
         module_path!(),
@@ -207,8 +207,8 @@ fn a_wait_is_never_early_and_a_peek_never_sleeps() {
                     assert_eq!(rig.peek(), []);
                 }
                 assert!(begin.elapsed() < Duration::from_secs(5));
-                // The second that SIGCHLD asks by, passed in the middle, neither ends the wait nor
-                // lengthens it.
+                // The sweep of the SIGCHLD source, once a second, neither ends the wait nor makes
+                // it longer.
                 let at = rig.linux.now().after(Ns::from_millis(1100));
                 rig.linux
                     .wait(Until::At(at), &mut rig.notices)
@@ -379,7 +379,8 @@ fn a_forked_copy_refuses_and_its_end_changes_nothing() {
             let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
             assert_eq!((waited, status), (child, 0));
 
-            // The host's own: nothing was read, closed, signalled, or taken out of the poll set.
+            // The host's loop is untouched: nothing was read, closed, signalled or taken out of the
+            // poll set.
             assert_eq!(rig.line(token), "for the host");
             assert_eq!(
                 rig.linux.write(token.with(TokenKind::Stdin), b"again\n"),
@@ -396,7 +397,7 @@ fn a_forked_copy_refuses_and_its_end_changes_nothing() {
     );
 }
 
-/// Runs in the copy.
+/// Runs in the forked copy.
 fn refuses(rig: &mut Rig, token: Token) {
     assert_eq!(
         rig.linux.wait(Until::Peek, &mut rig.notices),

@@ -1,5 +1,4 @@
-//! io_uring as the poll set: refused, full, moved from thread to thread, and closed while somebody
-//! writes.
+//! io_uring as the poll set: refused, overflowing, moved between threads, and closed during writes.
 
 use super::refused::{runs, three};
 use crate::kernel::linux::poll::Poller;
@@ -20,7 +19,7 @@ const OPTIONS: LinuxOptions = LinuxOptions {
     vfork: false,
 };
 
-/// A ring that holds so many answers; nothing, and why, where there is none.
+/// A ring of so many completions. `None`, after printing the reason, where there is none.
 fn ring(completions: u32) -> Option<Uring> {
     uring::open(completions)
         .inspect_err(|refusal| eprintln!("not tried: {refusal}"))
@@ -162,7 +161,7 @@ fn a_ring_that_is_refused_later_ends_the_loop_and_loses_no_byte() {
             let token = rig.start(0, sh("echo whole"));
             rig.exit(token, CollectMode::KeepZombie);
             refuse(&[libc::SYS_io_uring_enter], libc::EPERM);
-            // What is there is read all the same, and once.
+            // Bytes that are there are read all the same, and once.
             assert_eq!(
                 rig.read(token, Stream::Stdout),
                 (
@@ -204,7 +203,7 @@ fn a_ring_of_four_answers_loses_none_of_twelve_children() {
             })
             .collect();
         if round % 2 == 0 {
-            // All of them at once.
+            // All children end before the first wait.
             for token in &tokens {
                 let pid = rig.pid(*token);
                 eventually("the child ends or waits for its reader", || {
@@ -215,8 +214,7 @@ fn a_ring_of_four_answers_loses_none_of_twelve_children() {
         let mut out: Vec<Vec<u8>> = vec![Vec::new(); 24];
         let (mut open, mut ended) = (vec![true; 24], 0);
         while open.contains(&true) || ended < 12 {
-            // After a wait that said `more` the next one is asked for whatever the descriptor says;
-            // else it waits for a notice.
+            // Waits for a notice. After a wait that reported `more`, the next wait does not sleep.
             for notice in rig.wait() {
                 match notice {
                     Notice::Exit(of) => {
@@ -233,7 +231,7 @@ fn a_ring_of_four_answers_loses_none_of_twelve_children() {
                     _ => {}
                 }
             }
-            // In batches of eight, whoever has something and whoever has not.
+            // In batches of eight, whether or not a stream has something.
             let all: Vec<usize> = (0..24).filter(|n| open[*n]).collect();
             for places in all.chunks(limits::BATCH) {
                 for (place, got, bytes) in rig.read_batch(&tokens, places) {
@@ -267,7 +265,8 @@ fn a_ring_of_four_answers_loses_none_of_twelve_children() {
 }
 
 impl Rig {
-    /// One read each of these streams: numbers of children and streams, in one batch.
+    /// Reads each of these streams once, in one batch. A place is twice the number of the child,
+    /// plus the stream's index.
     fn read_batch(
         &mut self,
         tokens: &[Token],
@@ -306,7 +305,7 @@ fn a_temporary_failure_to_enter_the_ring_leaves_no_watch_behind() {
         module_path!(),
         || {
             for errno in [libc::EAGAIN, libc::EBUSY, libc::ENOMEM] {
-                // Once; and for longer than one call tries.
+                // Once, and more often than one call tries.
                 for attempts in [1, 100] {
                     let Some(mut rig) = rig(64) else { return };
                     let token = rig.start(
@@ -323,7 +322,7 @@ fn a_temporary_failure_to_enter_the_ring_leaves_no_watch_behind() {
                         panic!("a ring")
                     };
                     ring.inject(Errno::from_raw(errno), attempts);
-                    // Arms the poll of the stream, which the child writes to afterwards.
+                    // This read arms the poll of the stream. The child writes afterwards.
                     assert_eq!(rig.read(token, Stream::Stdout).1, b"one\n");
                     assert_eq!(
                         rig.linux.deadline() == Some(Ns::ZERO),
@@ -332,7 +331,7 @@ fn a_temporary_failure_to_enter_the_ring_leaves_no_watch_behind() {
                     );
                     rig.linux.write(token.with(TokenKind::Stdin), b"\n");
                     assert_eq!(rig.line(token), "two");
-                    // Each wait tries again.
+                    // Each wait submits again.
                     for _ in 0..100 {
                         rig.peek();
                     }
@@ -402,7 +401,7 @@ fn the_descriptor_stays_readable_when_the_ring_has_overflowed() {
     for pipe in &pipes {
         rustix::io::write(&pipe.child_end, b"x").expect("write");
     }
-    // A read needs room in the ring for its answer.
+    // A read needs room in the ring for its completion.
     assert_eq!(
         read_once(&mut ring, quiet.host_end.as_fd(), &mut [0; 8]),
         Err(Errno::from_raw(libc::EAGAIN))
@@ -441,7 +440,7 @@ fn read_once(ring: &mut Uring, fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<us
 /// refused. `LASTWORDS_RACES=100000` races as often as the row says.
 #[test]
 fn closing_while_somebody_writes_neither_eats_nor_accepts_a_byte() {
-    // Children of other tests would have copies of the pipes until they call exec.
+    // Children of other tests hold copies of the pipes until they call exec.
     alone(
         "closing_while_somebody_writes_neither_eats_nor_accepts_a_byte",
         module_path!(),
@@ -549,7 +548,7 @@ fn polls_of_a_thread_that_has_ended_are_armed_again() {
 
 #[test]
 fn a_loop_that_was_sent_away_from_a_living_thread_hears_and_closes_at_once() {
-    // Children of other tests would have copies of the pipes until they call exec.
+    // Children of other tests hold copies of the pipes until they call exec.
     alone(
         "a_loop_that_was_sent_away_from_a_living_thread_hears_and_closes_at_once",
         module_path!(),
@@ -572,7 +571,7 @@ fn a_loop_that_was_sent_away_from_a_living_thread_hears_and_closes_at_once() {
             });
             let (mut rig, token) = receive.recv().expect("a loop");
             assert_eq!(rig.line(token), "ready");
-            // Armed there, and never since: closed for the writer all the same.
+            // Armed by the other thread, and not since. It is closed for the writer all the same.
             rig.linux
                 .close(token.with(TokenKind::Output(Stream::Stdout)));
             assert_eq!(
@@ -590,7 +589,7 @@ fn a_loop_that_was_sent_away_from_a_living_thread_hears_and_closes_at_once() {
 
 #[test]
 fn a_loop_that_is_dropped_leaves_no_pipe_open() {
-    // Children of other tests would have copies of the pipes until they call exec.
+    // Children of other tests hold copies of the pipes until they call exec.
     alone(
         "a_loop_that_is_dropped_leaves_no_pipe_open",
         module_path!(),
@@ -598,7 +597,7 @@ fn a_loop_that_is_dropped_leaves_no_pipe_open() {
             let Some(mut rig) = rig(64) else { return };
             let token = rig.token(0);
             let (hold, their) = (read::Pipe::from_child().expect("pipe"), rig.linux.waker());
-            // A pipe of the loop's own whose other end is ours.
+            // A pipe in the loop's poll set whose other end this test holds.
             let Poller::Uring(ring) = &mut rig.linux.inner.poller else {
                 panic!("a ring")
             };

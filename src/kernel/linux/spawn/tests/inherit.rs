@@ -1,10 +1,10 @@
-//! What a child has of its host, and what it has not.
+//! What a child inherits from its host, and what it does not.
 
 use crate::kernel::linux::spawn::tests::*;
 use crate::types::Signal;
 use std::os::unix::net::UnixStream;
 
-/// A line of the child's own status file.
+/// Reads a line of the child's own /proc/self/status.
 fn status_line(spawner: &mut Spawner, mut plan: Plan, name: &str) -> u64 {
     plan.program = "/bin/sh".into();
     plan.args = vec!["-c".into(), "exec cat /proc/self/status".into()];
@@ -125,7 +125,7 @@ fn a_child_has_three_descriptors_and_not_the_hosts_socket() {
         rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::empty()).expect("allowed");
         for options in all_options() {
             let mut spawner = Spawner::new(options);
-            // The fourth is the directory that ls reads.
+            // The fourth is the directory that ls itself reads.
             assert_eq!(
                 says(&mut spawner, plan("/bin/ls", &["/proc/self/fd"])),
                 "0\n1\n2\n3",
@@ -171,8 +171,7 @@ fn many_descriptors_are_closed_by_list_and_by_counting() {
             ),
             "0\n1\n2\n3"
         );
-        // Without the list: open(2) of /proc/self/fd is refused to the child by the only method it
-        // has, openat; so ls is of no use.
+        // The child cannot list /proc/self/fd, since openat is refused. So ls cannot be used here.
         refuse(&[(libc::SYS_getdents64, libc::ENOSYS)]);
         let script = "for n in 3 4 5 6 7 8 9; do test -e /proc/self/fd/$n && echo $n; done; true";
         assert_eq!(says(&mut Spawner::new(options), shell(script)), "");
@@ -190,7 +189,7 @@ fn descriptors_are_passed_at_their_numbers_even_where_these_collide() {
             })
             .collect();
         let numbers: Vec<RawFd> = files.iter().map(|fd| fd.as_raw_fd()).collect();
-        // All of them, each at the place of another, one at its own.
+        // Each stream at the number of another one, and one at its own.
         for turn in 0..files.len() {
             for options in all_options() {
                 let targets: Vec<RawFd> = (0..numbers.len())
@@ -212,7 +211,7 @@ fn descriptors_are_passed_at_their_numbers_even_where_these_collide() {
     });
 }
 
-/// What is closed before exec is only what nobody needs for it.
+/// Only descriptors that the child does not need are closed before exec.
 #[test]
 fn a_program_and_a_directory_can_be_named_by_a_descriptor_of_the_host() {
     in_a_process_of_its_own(|| {
@@ -242,8 +241,8 @@ fn a_descriptor_on_its_way_is_not_put_where_another_one_belongs() {
         });
         for options in all_options() {
             let mut spawner = Spawner::new(options);
-            // Two change places, so both must be moved out of the method, while a third is put at each
-            // of the lowest free numbers.
+            // Two change places, so both must be moved away, while a third is put at each of the
+            // lowest free numbers.
             for to in 3..20 {
                 let (at_a, at_b) = (a.as_raw_fd(), b.as_raw_fd());
                 if [at_a, at_b].contains(&to) {
@@ -278,7 +277,7 @@ fn a_host_without_streams_gets_its_children_right() {
                 // SAFETY: nothing of this process uses its streams, the panic hook apart.
                 unsafe { libc::close(fd) };
             }
-            // The pipe takes the lowest numbers.
+            // The pipe has the lowest numbers.
             for options in all_options() {
                 let mut spawner = Spawner::new(options);
                 let script =
@@ -313,7 +312,7 @@ fn a_child_leads_a_group_of_its_own_when_launch_returns() {
                 .expect("starts");
             let pid = Pid::from_raw(launched.pid as i32).expect("a pid");
             assert_eq!(rustix::process::getpgid(Some(pid)), Ok(pid));
-            // A signal to the group reaches it, wherever it is on its method.
+            // A signal to the group reaches the child, however far it has come.
             rustix::process::kill_process_group(pid, rustix::process::Signal::KILL)
                 .expect("a group");
             assert_eq!(

@@ -1,4 +1,4 @@
-//! Many at once: threads, failures, signals, and nothing left.
+//! Many spawns at once: threads, failures, signals, and leaks.
 
 use crate::kernel::linux::spawn::tests::*;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -18,13 +18,13 @@ fn threads_that_spawn_and_allocate_do_not_disturb_each_other_and_leave_nothing()
         let each = rounds(2_000) / THREADS;
         let handled = Arc::new(AtomicUsize::new(0));
         count_signals(&handled);
-        // Once before, so that allocator and loader have what they keep.
+        // Once before measuring, so that allocator and loader have allocated what they keep.
         spawn_all(THREADS, 2);
         let (descriptors, maps) = (open_descriptors(), mappings());
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
-                // A storm of signals: no handler may run in a child, whose memory is ours.
+                // Many signals: no handler may run in a child, which shares this memory.
                 while !over.load(Ordering::Relaxed) {
                     rustix::process::kill_process(
                         rustix::process::getpid(),
@@ -38,7 +38,8 @@ fn threads_that_spawn_and_allocate_do_not_disturb_each_other_and_leave_nothing()
             over.store(true, Ordering::Relaxed);
         });
         assert_eq!(open_descriptors(), descriptors);
-        // Threads and allocators map; a stack that is left per spawn would be thousands.
+        // Threads and allocators map memory too; one leaked stack for each spawn would be thousands
+        // of mappings.
         assert!(
             mappings() < maps + 100,
             "{maps} mappings became {}",
@@ -59,7 +60,7 @@ fn threads_that_spawn_and_allocate_do_not_disturb_each_other_and_leave_nothing()
     });
 }
 
-/// Handlers that ran in another process than the host's.
+/// Handlers that ran in another process than the host.
 static FOREIGN: AtomicUsize = AtomicUsize::new(0);
 static HANDLED: std::sync::OnceLock<Arc<AtomicUsize>> = std::sync::OnceLock::new();
 static HOST: AtomicUsize = AtomicUsize::new(0);
@@ -126,8 +127,8 @@ fn no_handler_of_the_host_runs_in_a_child_that_gets_a_signal_on_its_way() {
     });
 }
 
-/// Each thread spawns so many, one in four of which cannot start, four in flight, and allocates all
-/// the time.
+/// Each thread makes so many children, four at a time, of which one in four cannot start, and
+/// allocates meanwhile.
 fn spawn_all(threads: usize, each: usize) {
     thread::scope(|scope| {
         for seed in 0..threads {
@@ -189,8 +190,8 @@ fn no_write_end_leaks_into_the_other_threads_child() {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
-                // Children that live long: a pipe of the other thread's that one of them had would
-                // not end.
+                // Long-lived children: if one of them had a pipe of the other thread, that pipe
+                // would not end.
                 let mut spawner = Spawner::new(options());
                 let mut sleepers = Vec::new();
                 while !over.load(Ordering::Relaxed) && sleepers.len() < 300 {
@@ -225,7 +226,7 @@ fn no_write_end_leaks_into_the_other_threads_child() {
             });
             let mut spawner = Spawner::new(options());
             for _ in 0..300 {
-                // Reads to the end of file: a leak would make it wait for ten minutes.
+                // Reads to end of file, which would take ten minutes if a pipe had leaked.
                 assert_eq!(says(&mut spawner, shell("echo here")), "here");
             }
             over.store(true, Ordering::Relaxed);
@@ -258,7 +259,7 @@ fn a_host_with_many_descriptors_gets_all_of_them_back() {
         let null = null();
         let before = open_descriptors() - 3 * spawner.fd_slots.empty_count();
         for round in 0..rounds(50) {
-            // Both streams in one pipe, more in flight than there are fd_slots.
+            // Both streams use one pipe, and more children are under way than slots are kept.
             assert_eq!(
                 says(&mut spawner, plan("/bin/ls", &["/proc/self/fd"])),
                 "0\n1\n2\n3",
@@ -289,7 +290,7 @@ fn a_host_with_many_descriptors_gets_all_of_them_back() {
         let in_slots = 3 * spawner.fd_slots.empty_count();
         assert_eq!(open_descriptors() - in_slots, before);
         assert!(in_slots > 0, "fd_slots were used, and came back");
-        // What is passed may have any number: the table is copied.
+        // A passed descriptor may have any number, so the table is copied.
         let (last, to) = (filled.last().expect("many"), filled.len() as RawFd + 1_000);
         let mut plan = plan("/bin/ls", &["/proc/self/fd"]);
         plan.pass = vec![(Arc::new(last.try_clone().expect("a number")), to)];
@@ -303,7 +304,7 @@ fn a_host_with_many_descriptors_gets_all_of_them_back() {
     });
 }
 
-/// CASES 77. A child that inherits a stream gets what the host has there at the start.
+/// CASES 77. A child that inherits a stream gets the host's descriptor of the moment of the start.
 #[test]
 fn a_child_gets_the_streams_that_the_host_has_at_the_start() {
     in_a_process_of_its_own(|| {
@@ -326,7 +327,7 @@ fn a_child_gets_the_streams_that_the_host_has_at_the_start() {
                 Inside::default(),
             )
             .expect("starts");
-        // The host has put something else there since.
+        // The host replaces it afterwards.
         rustix::stdio::dup2_stdout(&null).expect("allowed");
         gate.store(false, Ordering::Release);
         assert!(matches!(
@@ -341,7 +342,7 @@ fn a_child_gets_the_streams_that_the_host_has_at_the_start() {
     });
 }
 
-/// CASES 77. As a frozen cgroup does it, or a debugger, or a stop signal.
+/// CASES 77. As a frozen cgroup, a debugger or a stop signal would stop it.
 #[test]
 fn a_child_that_has_not_begun_holds_no_end_of_another() {
     in_a_process_of_its_own(|| {
@@ -353,7 +354,7 @@ fn a_child_that_has_not_begun_holds_no_end_of_another() {
         let null = null();
         let stuck: Vec<Launched> = (0..10)
             .map(|_| {
-                // Its write end is open in the host while each of them is started.
+                // Its write end is open in the host while the next ones are started.
                 let (_read, write) = pipe();
                 let gate = Arc::new(AtomicBool::new(true));
                 spawner.gate = Some(gate);
@@ -371,11 +372,11 @@ fn a_child_that_has_not_begun_holds_no_end_of_another() {
             })
             .collect();
         spawner.gate = None;
-        // Reads to the end of file, which would not come if one of those held a copy.
+        // Reads to end of file, which would not come if a stuck child held a copy.
         for _ in 0..50 {
             assert_eq!(says(&mut spawner, shell("echo quiet")), "quiet");
         }
-        // A pipe that was open while they were started ends when the host closes it.
+        // Each stuck child goes on where it was stopped.
         for launched in stuck {
             let gate = launched.pending.child_args().gate.clone().expect("set");
             gate.store(false, Ordering::Release);
@@ -385,7 +386,7 @@ fn a_child_that_has_not_begun_holds_no_end_of_another() {
     });
 }
 
-/// CASES 72. However many descriptors the host has.
+/// CASES 72. The number of the host's descriptors does not matter.
 #[test]
 fn a_program_named_by_a_descriptor_is_found_in_a_host_with_many() {
     in_a_process_of_its_own(|| {

@@ -1,17 +1,5 @@
-//! The spawner on the real kernel. What would disturb other tests is done in a forked copy of the
-//! test process.
-//!
-//! More of it: `LASTWORDS_SPAWNS=100000`. Under AddressSanitizer (the interface must be found at
-//! run time, and a child must not take frames from the thread whose memory it shares):
-//!
-//! ```text
-//! ASAN_OPTIONS=detect_stack_use_after_return=0 RUSTFLAGS="-Zsanitizer=address -Clink-arg=-rdynamic" \
-//!     cargo +nightly test --lib --target x86_64-unknown-linux-gnu kernel::linux::spawn
-//! ```
-//!
-//! Under valgrind: `LASTWORDS_VFORK=1` and `--test-threads=1`. It cannot go on after an exec that
-//! fails late (a missing interpreter, E2BIG), keeps descriptor limits to itself, and refuses
-//! clone3, so the tests of these fail there.
+//! The spawner on the real kernel. Tests that would disturb others run in a forked copy of the test
+//! process.
 
 #![expect(
     unsafe_code,
@@ -35,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// Longer than anything takes on a loaded machine.
+/// Longer than any step takes on a loaded machine.
 const LONG: Duration = Duration::from_secs(60);
 
 /// What a new kernel can do.
@@ -77,7 +65,7 @@ fn all_options() -> [SpawnOptions; 4] {
     ]
 }
 
-/// A plan whose output the test reads itself.
+/// A plan whose output the test reads itself, as a host does with a raw stream.
 fn plan(program: impl AsRef<Path>, args: &[&str]) -> Plan {
     let mut plan = Plan::new(program.as_ref().into());
     plan.stdout = OutputPlan::Raw;
@@ -85,7 +73,7 @@ fn plan(program: impl AsRef<Path>, args: &[&str]) -> Plan {
     plan
 }
 
-/// The same, with output for the loop: such a child gets a slot.
+/// The same plan with captured output. Such a child uses a slot.
 fn captured(plan: Plan) -> Plan {
     Plan {
         stdout: OutputPlan::CAPTURED,
@@ -109,7 +97,7 @@ fn pipe() -> (OwnedFd, OwnedFd) {
     rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("a pipe")
 }
 
-/// Waits for the child's end, and gives its status.
+/// Waits for the end of the child, and returns its status.
 fn reap(pid: u32) -> ExitStatus {
     let pid = Pid::from_raw(pid as i32).expect("a pid");
     let wait = || rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
@@ -201,7 +189,7 @@ fn refuse(calls: &[(std::ffi::c_long, i32)]) {
         jf: jump,
         k,
     };
-    // The number is the first word of `seccomp_data`.
+    // The number of the call is the first word of `seccomp_data`.
     let mut program = vec![op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
     for (number, errno) in calls {
         program.push(op(
@@ -236,7 +224,7 @@ fn refuse(calls: &[(std::ffi::c_long, i32)]) {
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// A directory of its own for a test, removed at its end.
+/// A temporary directory of a test, removed at its end.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -246,8 +234,8 @@ impl Scratch {
         Scratch(path)
     }
 
-    /// A file with this text and mode. Written by another process: a descriptor open for writing
-    /// here would for a moment be in children of other tests too, and make the file busy.
+    /// Makes a file of this text and mode. Another process writes it: a descriptor open for writing
+    /// here would for a moment be in children of other tests and make the file busy.
     fn file(&self, name: &str, text: &[u8], mode: u32) -> PathBuf {
         let path = self.0.join(name);
         let mut cat = std::process::Command::new("sh")
@@ -294,13 +282,13 @@ fn with_many_descriptors() -> (Spawner, Vec<OwnedFd>) {
     (spawner, filled)
 }
 
-/// How many descriptors this process has.
+/// The number of open descriptors.
 fn open_descriptors() -> usize {
-    // One of them is the directory itself.
+    // One of them is the directory that is read here.
     std::fs::read_dir("/proc/self/fd").expect("a /proc").count() - 1
 }
 
-/// How many times; more with the environment variable `LASTWORDS_SPAWNS`.
+/// The number of rounds; more with the environment variable `LASTWORDS_SPAWNS`.
 fn rounds(default: usize) -> usize {
     std::env::var("LASTWORDS_SPAWNS")
         .ok()

@@ -1,9 +1,9 @@
-//! Every step that can fail, on purpose: its name, its path, its errno, and nothing left.
+//! Every step that can fail, made to fail: the error's step, path and errno, and no leaks.
 
 use crate::command::plan::UserPlan;
 use crate::kernel::linux::spawn::tests::*;
 
-/// Fails in the same words in every method, and no process is left.
+/// Fails with the same message by every method, and leaves no process.
 fn fails(plan: impl Fn() -> Plan) -> SpawnError {
     let mut errors = all_options().map(|options| {
         let mut spawner = Spawner::new(options);
@@ -98,7 +98,7 @@ fn a_file_without_execute_permission_is_told_so() {
         error.to_string().contains("no execute permission"),
         "{error}"
     );
-    // In PATH it is remembered, whatever comes after it.
+    // In PATH a file without permission is remembered, whatever follows.
     let searched = || {
         let mut plan = plan("tool", &[]);
         plan.env.insert(
@@ -109,7 +109,7 @@ fn a_file_without_execute_permission_is_told_so() {
     };
     let error = fails(searched);
     assert_eq!(facts(&error), (SpawnStep::Exec, libc::EACCES, Some(&*file)));
-    // But one that may be executed is, wherever it is.
+    // A file that may be executed wins, wherever it is.
     let later = Scratch::new("later");
     later.file("tool", b"#!/bin/sh\necho later\n", 0o755);
     for options in all_options() {
@@ -131,7 +131,7 @@ fn a_directory_that_may_not_be_searched_is_told_so() {
     let file = scratch.file("tool", b"#!/bin/sh\n", 0o755);
     let error = fails(|| {
         let mut plan = plan(&file, &[]);
-        // Root may search every directory.
+        // Root may search every directory, so another user is needed.
         plan.user.uid = is_root().then_some(65_534);
         std::fs::set_permissions(&scratch.0, std::fs::Permissions::from_mode(0o600)).expect("ours");
         plan
@@ -161,7 +161,7 @@ fn a_missing_interpreter_is_named() {
         );
         assert!(!error.is_not_found(), "the program was found");
     }
-    // Relative to the child's directory, which is not the host's.
+    // Relative to the child's working directory, not the host's.
     let error = fails(|| {
         let mut plan = plan("./tool", &[]);
         plan.dir = Some(scratch.0.clone());
@@ -227,7 +227,7 @@ fn what_is_too_large_is_named_with_its_size_and_without_its_value() {
     let with_value = |len: usize| {
         move || {
             let mut plan = shell(":");
-            // `BULKY=` is part of the string.
+            // The size includes `BULKY=`.
             plan.env
                 .insert("BULKY".into(), Some("s".repeat(len - 6).into()));
             plan
@@ -258,7 +258,7 @@ fn what_is_too_large_is_named_with_its_size_and_without_its_value() {
         ("argument 3".to_owned(), longest as u64)
     );
 
-    // Together too much, none of them alone: 6 MiB is the most (execve(2)).
+    // Too large together, though none alone: 6 MiB is the limit (execve(2)).
     let error = fails(|| {
         let mut plan = shell(":");
         plan.args
@@ -304,7 +304,7 @@ fn a_descriptor_beyond_the_limit_is_named_by_its_number() {
 #[test]
 fn a_terminal_that_is_none_is_told() {
     in_a_process_of_its_own(|| {
-        // Without a controlling terminal.
+        // In a session without a controlling terminal.
         rustix::process::setsid().expect("not a leader");
         rustix::stdio::dup2_stdin(null()).expect("allowed");
         let error = fails(|| {
@@ -416,7 +416,7 @@ fn too_few_descriptors_are_an_error_that_leaves_nothing() {
             (error.step(), error.raw_os_error()),
             (SpawnStep::Pipe, libc::EMFILE)
         );
-        // clone3's pidfd.
+        // The pidfd that clone3 makes.
         let error = Spawner::new(free())
             .launch(
                 &plan,

@@ -19,7 +19,7 @@ fn a_caller_stands_still_for_less_time_than_one_that_waits_for_exec() {
         ]
         .map(Spawner::new);
         let few = compare("few descriptors", &mut spawners);
-        // The slots have been made while numbers were low.
+        // The slots exist since numbers were low.
         let filled = fill(18_000);
         let many = compare(&format!("{} descriptors", filled.len()), &mut spawners);
         if spawners[0].options.clone3 {
@@ -59,8 +59,9 @@ fn std_command(null: &File) -> Command {
     command
 }
 
-/// `sh -c :`, one at a time. The first spawner's lower quartile as a part of std's. Taken in turn, ten
-/// each: copying a large table empties the caches, which is not to be charged to the next.
+/// Starts `sh -c :` again and again, ten times with each spawner and with std in turn, because
+/// copying a large table empties the caches. Returns the lower quartile of the first spawner
+/// divided by that of std.
 fn compare(what: &str, spawners: &mut [Spawner; 2]) -> f64 {
     let plan = captured(plan("/bin/sh", &["-c", ":"]));
     let null = null();
@@ -96,7 +97,7 @@ fn compare(what: &str, spawners: &mut [Spawner; 2]) -> f64 {
             "{what}: {name} stands still p50 {p50:.1}, p90 {p90:.1}, p99 {p99:.1} us\n"
         ));
     }
-    // Of the faster ones: other processes disturb the slower half.
+    // The lower quartile, because other processes disturb the slower half.
     percentile(&times[0], 25) / percentile(&times[2], 25)
 }
 

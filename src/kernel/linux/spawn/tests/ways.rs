@@ -1,4 +1,4 @@
-//! The ways a child can be made, and what each promises the host.
+//! The methods by which a child is made, and what each promises the host.
 
 use crate::command::plan::UserPlan;
 use crate::kernel::linux::spawn::tests::*;
@@ -37,8 +37,8 @@ fn a_kernel_or_filter_without_clone3_is_served_by_vfork() {
     }
 }
 
-/// Attaches to the host, tells so, and lets it go on at each stop, with the signal it was stopped
-/// for. Does not return.
+/// Attaches to the host as a tracer, reports whether it could, and continues the host at each stop
+/// with the signal that stopped it. Does not return.
 fn trace(host: i32, told: &OwnedFd) -> ! {
     // SAFETY: attaches without stopping it.
     let seized = unsafe { libc::ptrace(libc::PTRACE_SEIZE, host, 0, 0) };
@@ -142,8 +142,7 @@ fn the_signal_at_the_parents_death_survives_a_change_of_user() {
                 unsafe { libc::_exit(0) };
             }
             drop(write);
-            // End of file comes when the child is dead: ten minutes later if the signal is not
-            // sent.
+            // End of file comes when the child is dead; without the signal that takes ten minutes.
             assert_eq!(File::from(read).read(&mut [0]).expect("readable"), 0);
         }
     });
@@ -178,19 +177,19 @@ fn the_childs_group_becomes_the_terminals_foreground() {
                 launched.pid,
                 "{options:?}"
             );
-            // ^C reaches it.
+            // ^C on the terminal reaches the child.
             rustix::io::write(master, b"\x03").expect("a terminal");
             assert_eq!(
                 std::os::unix::process::ExitStatusExt::signal(&reap(launched.pid)),
                 Some(libc::SIGINT)
             );
         }
-        // Closing it would hang up on this session's leader, which is us.
+        // Closing the terminal would hang up on this process, which leads its session.
         std::mem::forget(terminal);
     });
 }
 
-/// Both sides of a new terminal.
+/// Master and slave of a new terminal.
 fn terminal() -> (OwnedFd, File) {
     // SAFETY: opens a descriptor.
     let master = unsafe { libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC) };
@@ -214,15 +213,15 @@ fn terminal() -> (OwnedFd, File) {
     (master, how.open(name).expect("unlocked"))
 }
 
-/// Holds every exec of a file until it is let go: a lease (fcntl(2), F_SETLEASE) must be given up
-/// before other_fds can open it.
+/// Holds every exec of a file until it is released, by a lease (fcntl(2), F_SETLEASE): whoever
+/// opens the file waits until the lease is given up.
 struct Held {
     file: File,
     path: PathBuf,
     scratch: Scratch,
 }
 
-/// fcntl(2); libc does not have it everywhere.
+/// F_SETSIG of fcntl(2), which libc does not define for every target.
 const F_SETSIG: i32 = 10;
 
 impl Held {
@@ -245,9 +244,8 @@ impl Held {
     }
 
     fn hold(&self) -> std::io::Result<()> {
-        // The notice of a lease that is to be given up: SIGURG is ignored by default, SIGIO would
-        // end the process. Giving a lease up forgets it.
-        // SAFETY: integers only.
+        // The holder of a lease is told by a signal: SIGURG is ignored by default, while SIGIO
+        // would end the process. Giving up the lease forgets this setting.
         unsafe { libc::fcntl(self.file.as_raw_fd(), F_SETSIG, libc::SIGURG) };
         // SAFETY: integers only.
         let leased = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) };
@@ -267,7 +265,7 @@ impl Held {
     }
 }
 
-/// False where every spawn waits for exec: a test that holds exec would wait too.
+/// False where every spawn waits for exec, since a test that holds exec would wait too.
 fn is_free(spawner: &mut Spawner) -> bool {
     let free = method(spawner, shell(":")) == CloneMethod::NoWait;
     if !free {
@@ -294,7 +292,7 @@ fn launch_does_not_wait_for_exec() {
                 Inside::default(),
             )
             .expect("starts");
-        // It has returned, though exec cannot have happened.
+        // `launch` has returned, though exec cannot have happened.
         launched.pending.wait(Some(Duration::from_millis(50)));
         assert!(matches!(launched.pending.outcome(), SpawnOutcome::NotYet));
         held.let_go();
@@ -341,7 +339,7 @@ fn a_core_dumping_signal_before_exec_ends_the_child_alone_and_dumps_nothing() {
     });
 }
 
-/// CASES 74. The terminal is the child's, whatever the host has as descriptor 0.
+/// CASES 74. The child's terminal is used, whatever the host has as descriptor 0.
 #[test]
 fn a_child_with_a_terminal_of_its_own_becomes_its_foreground() {
     in_a_process_of_its_own(|| {
@@ -357,7 +355,7 @@ fn a_child_with_a_terminal_of_its_own_becomes_its_foreground() {
         rustix::stdio::dup2_stdin(&null).expect("allowed");
         let to_slave = ChildEnd::Fd(slave.as_raw_fd());
         let to_null = ChildEnd::Fd(null.as_raw_fd());
-        // As one of its streams, or as its controlling terminal alone.
+        // The terminal is one of its streams, or only its controlling terminal.
         for ends in [
             [to_slave, to_null, to_null],
             [to_null, to_null, to_slave],
@@ -378,7 +376,7 @@ fn a_child_with_a_terminal_of_its_own_becomes_its_foreground() {
                 Some(libc::SIGINT)
             );
         }
-        // Closing it would hang up on this session's leader, which is us.
+        // Closing the terminal would hang up on this process, which leads its session.
         std::mem::forget(terminal);
     });
 }
@@ -441,7 +439,7 @@ fn memory_that_a_child_still_uses_is_not_given_free() {
             }
             assert!(spawner.pool.is_empty());
             held.let_go();
-            // Stack, arguments and variables were there: it has found its program.
+            // Stack, arguments and variables were still there, since it has found its program.
             assert_eq!(reap(launched.pid).code(), Some(5));
             spawner.reclaim();
             assert_eq!(
@@ -514,7 +512,7 @@ fn a_spawn_that_waits_does_not_wait_for_a_fork_of_the_host() {
             assert_eq!(launched.method, CloneMethod::Fork);
             reap(launched.pid).code()
         });
-        // Time for it to come to the held exec.
+        // Gives the child time to reach the exec that is held.
         std::thread::sleep(Duration::from_millis(300));
         // SAFETY: the copy, which has a copy of everything the spawn has open, only sleeps.
         let copy = unsafe { libc::fork() };
