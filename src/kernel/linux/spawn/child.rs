@@ -7,11 +7,13 @@
 
 #![expect(unsafe_code, reason = "raw system calls between clone and exec")]
 
+use super::child_call::sys;
+use super::child_signals::{ALL, dispositions, ignored};
 use super::fd_remap::{FdMove, FdRemap};
-use super::host_status;
-use super::prepare::{CStringArray, Prepared, bit};
+use super::gate::Gate;
+use super::prepare::{CStringArray, Prepared};
 use super::stack::{HEAD, Shared};
-use super::syscall::{SyscallResult, call};
+use super::syscall::SyscallResult;
 use crate::types::Errno;
 use std::ffi::{CStr, c_char, c_int, c_long};
 use std::mem::MaybeUninit;
@@ -104,9 +106,8 @@ pub(super) struct ChildArgs {
     /// The `cgroup.procs` file of the cgroup to enter, or -1. Also -1 if the child was made in the
     /// cgroup.
     pub cgroup: RawFd,
-    /// The child begins when it becomes false.
-    #[cfg(test)]
-    pub gate: Option<Arc<std::sync::atomic::AtomicBool>>,
+    /// Holds the child back, in tests.
+    pub gate: Gate,
     /// The words that are shared with the host, at the end of the stack.
     pub shared: NonNull<Shared>,
 }
@@ -149,12 +150,7 @@ pub(super) extern "C" fn run(child_args: *const ChildArgs) -> c_int {
 
 fn steps(child_args: &ChildArgs, shared: &Shared, status: &mut RawFd) -> StepResult {
     let plan = &*child_args.prepared;
-    #[cfg(test)]
-    while let Some(gate) = &child_args.gate
-        && gate.load(Ordering::Acquire)
-    {
-        let _ = sys(libc::SYS_sched_yield, [0; 5]);
-    }
+    child_args.gate.wait();
     dispositions(
         if child_args.cleared {
             ignored(child_args.proc_status)
@@ -282,98 +278,6 @@ fn take_foreground() -> Result<(), Errno> {
         Err(_) => set(0).or_else(|errno| set(1).or_else(|_| set(2)).map_err(|_| errno)),
     }
     .map(|_| ())
-}
-
-/// Makes a system call; the only place where the child does.
-fn sys(number: c_long, args: [usize; 5]) -> SyscallResult {
-    // SAFETY: every pointer that the functions of this file pass leads to a live value of the type
-    // that the call reads or writes. What the calls change belongs to the child (the table in
-    // `syscall.rs`).
-    unsafe { call(number, args) }
-}
-
-/// The kernel's `struct sigaction` (the same on both machines): handler, flags, restorer, mask.
-#[repr(C)]
-struct Action([usize; 3], u64);
-
-/// Every signal whose action can be changed.
-const ALL: u64 = !(bit(libc::SIGKILL) | bit(libc::SIGSTOP));
-
-/// The signals that the host ignores, and that this child has inherited as ignored. Read here and
-/// not before the clone, so that the host does not wait for it. All of them, if the file cannot be
-/// read.
-fn ignored(proc_status: RawFd) -> u64 {
-    let mut text = [0_u8; host_status::STATUS_PREFIX];
-    let read = sys(
-        libc::SYS_pread64,
-        [
-            proc_status as usize,
-            text.as_mut_ptr() as usize,
-            host_status::STATUS_PREFIX,
-            0,
-            0,
-        ],
-    );
-    let set = read
-        .ok()
-        .and_then(|len| host_status::ignored(text.get(..len)?));
-    set.map_or(ALL, |set| set & ALL)
-}
-
-/// Signals whose default action is a core dump (signal(7)).
-const CORE: u64 = bit(libc::SIGQUIT)
-    | bit(libc::SIGILL)
-    | bit(libc::SIGTRAP)
-    | bit(libc::SIGABRT)
-    | bit(libc::SIGBUS)
-    | bit(libc::SIGFPE)
-    | bit(libc::SIGSEGV)
-    | bit(libc::SIGSYS)
-    | bit(libc::SIGXCPU)
-    | bit(libc::SIGXFSZ);
-
-/// SA_RESTORER: the kernel of x86-64 runs no handler without one, even if it never returns.
-const SA_RESTORER: usize = 0x0400_0000;
-
-/// Handles a core-dumping signal between the unblocking of signals and exec, which resets it to the
-/// default. A core dump takes every process that shares the memory with it before Linux 5.16 (kernel
-/// commit 0258b5fd7c71), and dumps the host's memory on any kernel.
-extern "C" fn exit_on_signal(signal: c_int) {
-    loop {
-        let _ = sys(
-            libc::SYS_exit_group,
-            [128_usize.wrapping_add(signal as usize), 0, 0, 0, 0],
-        );
-    }
-}
-
-/// Ignores the signals of `ignore`, gives core-dumping ones the handler above, and resets the other
-/// signals of `reset` to the default. The numbers are valid and not KILL or STOP, so no call can
-/// fail.
-fn dispositions(reset: u64, ignore: u64) {
-    let handler = exit_on_signal as extern "C" fn(c_int) as usize;
-    for signal in 1..=64_u32 {
-        let bit = 1_u64 << (signal - 1);
-        let action = if ignore & bit != 0 {
-            Action([libc::SIG_IGN, 0, 0], 0)
-        } else if CORE & bit != 0 {
-            Action([handler, SA_RESTORER, handler], u64::MAX)
-        } else if reset & bit != 0 {
-            Action([libc::SIG_DFL, 0, 0], 0)
-        } else {
-            continue;
-        };
-        let _ = sys(
-            libc::SYS_rt_sigaction,
-            [
-                signal as usize,
-                std::ptr::from_ref(&action) as usize,
-                0,
-                size_of::<u64>(),
-                0,
-            ],
-        );
-    }
 }
 
 /// Makes a close-on-exec copy of `fd` at a number that is no target.

@@ -28,9 +28,12 @@
 #![expect(unsafe_code, reason = "clone, and the descriptor it makes")]
 
 mod child;
+mod child_call;
+mod child_signals;
 mod explain;
 mod fd_remap;
 mod fd_slot;
+mod gate;
 mod host_status;
 mod pending;
 mod prepare;
@@ -49,6 +52,7 @@ use crate::types::{Errno, SpawnError, SpawnStep, limits};
 use child::{ChildArgs, OtherFds};
 use fd_remap::FdRemap;
 use fd_slot::{FdSlot, FdSlots};
+use gate::Gate;
 use host_status::{ProcStatus, SignalsBlocked};
 use prepare::Prepared;
 use rustix::process::Pid;
@@ -147,9 +151,8 @@ pub(crate) struct Spawner {
     proc_status: ProcStatus,
     pool: Vec<Stack>,
     fd_slots: FdSlots,
-    /// Children of this spawner begin when it becomes false.
-    #[cfg(test)]
-    gate: Option<Arc<std::sync::atomic::AtomicBool>>,
+    /// Holds children back, in tests.
+    gate: Gate,
     /// Spawns that were recycled before their outcome was known. A child still uses their memory.
     abandoned: Vec<PendingSpawn>,
 }
@@ -163,8 +166,7 @@ impl Spawner {
             proc_status,
             pool,
             fd_slots: FdSlots::default(),
-            #[cfg(test)]
-            gate: None,
+            gate: Gate::default(),
             abandoned: Vec::new(),
         }
     }
@@ -234,7 +236,6 @@ impl Spawner {
             cleared: method == CloneMethod::NoWait,
             proc_status: self.proc_status.fd().map_or(-1, |fd| fd.as_raw_fd()),
             unshare: fd_slot.as_ref().map(FdSlot::above),
-            #[cfg(test)]
             gate: self.gate.clone(),
             host: if prepared.death.is_some() {
                 std::process::id()

@@ -29,6 +29,11 @@ const SUBMIT_ATTEMPTS: usize = 8;
 /// Pause between two attempts to wait that fail temporarily.
 const RETRY_PAUSE: Duration = Duration::from_millis(1);
 
+#[cfg(test)]
+type Injected = VecDeque<Errno>;
+#[cfg(not(test))]
+type Injected = ();
+
 /// A ring.
 pub(crate) struct Uring {
     ring: IoUring,
@@ -41,9 +46,8 @@ pub(crate) struct Uring {
     pub(super) call: u32,
     /// Requests that the last [`Uring::submit`] has left in the queue.
     queued: usize,
-    /// Errors for the next attempts to enter the ring.
-    #[cfg(test)]
-    injected: VecDeque<Errno>,
+    /// Errors that the next attempts to enter the ring get, in tests.
+    injected: Injected,
     /// The ring could not be entered. It is not entered again, because requests that are still
     /// queued may point at memory that is gone.
     pub(super) broken: Option<Errno>,
@@ -67,8 +71,7 @@ impl Uring {
             serial: 0,
             call: 0,
             queued: 0,
-            #[cfg(test)]
-            injected: VecDeque::new(),
+            injected: Injected::default(),
             broken: None,
         })
     }
@@ -178,7 +181,6 @@ impl Uring {
     }
 
     fn try_enter(&mut self) -> io::Result<()> {
-        #[cfg(test)]
         self.injected_failure()?;
         self.ring.submit().map(|_| ())
     }
@@ -260,7 +262,6 @@ impl Uring {
         if self.broken.is_some() {
             return true;
         }
-        #[cfg(test)]
         if let Err(e) = self.injected_failure() {
             self.note_failure(&e);
             return true;
@@ -357,6 +358,15 @@ impl Uring {
         self.push_poll_remove(fd, &registration);
         self.submit();
         self.await_release(registration.name(fd))
+    }
+}
+
+#[cfg(not(test))]
+impl Uring {
+    #[expect(clippy::unnecessary_wraps, reason = "fails in tests")]
+    fn injected_failure(&mut self) -> io::Result<()> {
+        let () = self.injected;
+        Ok(())
     }
 }
 

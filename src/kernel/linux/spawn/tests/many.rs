@@ -313,8 +313,8 @@ fn a_child_gets_the_streams_that_the_host_has_at_the_start() {
         let (read, write) = pipe();
         rustix::stdio::dup2_stdout(&write).expect("allowed");
         drop(write);
-        let gate = Arc::new(AtomicBool::new(true));
-        spawner.gate = Some(Arc::clone(&gate));
+        let gate = Gate::closed();
+        spawner.gate = gate.clone();
         let null = null();
         let mut launched = spawner
             .launch(
@@ -329,7 +329,7 @@ fn a_child_gets_the_streams_that_the_host_has_at_the_start() {
             .expect("starts");
         // The host replaces it afterwards.
         rustix::stdio::dup2_stdout(&null).expect("allowed");
-        gate.store(false, Ordering::Release);
+        gate.open();
         assert!(matches!(
             known(&mut launched.pending),
             SpawnOutcome::Started
@@ -356,8 +356,7 @@ fn a_child_that_has_not_begun_holds_no_end_of_another() {
             .map(|_| {
                 // Its write end is open in the host while the next ones are started.
                 let (_read, write) = pipe();
-                let gate = Arc::new(AtomicBool::new(true));
-                spawner.gate = Some(gate);
+                spawner.gate = Gate::closed();
                 spawner
                     .launch(
                         &captured(shell("exit 7")),
@@ -371,15 +370,14 @@ fn a_child_that_has_not_begun_holds_no_end_of_another() {
                     .expect("starts")
             })
             .collect();
-        spawner.gate = None;
+        spawner.gate = Gate::default();
         // Reads to end of file, which would not come if a stuck child held a copy.
         for _ in 0..50 {
             assert_eq!(says(&mut spawner, shell("echo quiet")), "quiet");
         }
         // Each stuck child goes on where it was stopped.
         for launched in stuck {
-            let gate = launched.pending.child_args().gate.clone().expect("set");
-            gate.store(false, Ordering::Release);
+            launched.pending.child_args().gate.open();
             assert_eq!(reap(launched.pid).code(), Some(7));
             spawner.recycle(launched.pending);
         }

@@ -246,6 +246,7 @@ impl Held {
     fn hold(&self) -> std::io::Result<()> {
         // The holder of a lease is told by a signal: SIGURG is ignored by default, while SIGIO
         // would end the process. Giving up the lease forgets this setting.
+        // SAFETY: integers only.
         unsafe { libc::fcntl(self.file.as_raw_fd(), F_SETSIG, libc::SIGURG) };
         // SAFETY: integers only.
         let leased = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) };
