@@ -25,6 +25,14 @@
 //! Comments in the sources cite the repository's docs/SPEC.md as `SPEC 1.4` (section 1, item 4)
 //! and docs/CASES.md as `CASES 31`. docs/ARCHITECTURE.md there says how the library is built.
 
+#![cfg_attr(
+    not(feature = "__internals"),
+    expect(
+        unreachable_pub,
+        reason = "what the inside shares is `pub` in private modules, and tests reach it through `__internals`"
+    )
+)]
+
 mod capture;
 mod command;
 mod kernel;

@@ -119,11 +119,13 @@ impl<T: Copy> Wheel<T> {
     }
 
     /// How many timers are armed.
+    #[cfg(any(test, feature = "__internals"))]
     pub fn len(&self) -> usize {
         self.armed
     }
 
     /// No timer is armed.
+    #[cfg(any(test, feature = "__internals"))]
     pub fn is_empty(&self) -> bool {
         self.armed == 0
     }

@@ -82,6 +82,7 @@ pub struct Lifecycle {
 impl Lifecycle {
     /// The lifecycle of a process that has just been made. `captured`: stdout, stderr.
     /// `feeds_stdin`: the loop writes its stdin. `group_signal`: see [`SharedConfig::new`].
+    #[cfg(any(test, feature = "__internals"))]
     pub fn new(
         policy: Policy,
         captured: [bool; 2],

@@ -29,6 +29,8 @@ mod context;
 mod dispatch;
 mod drain;
 mod group;
+#[cfg(any(test, feature = "__internals"))]
+mod inspection;
 mod member_list;
 mod message;
 mod routing;

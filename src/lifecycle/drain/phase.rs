@@ -88,6 +88,7 @@ pub(in crate::lifecycle) enum ReadReason {
 
 impl Phase {
     /// The name in the diagram, for the model test.
+    #[cfg(any(test, feature = "__internals"))]
     pub(in crate::lifecycle) const fn name(self) -> &'static str {
         match self {
             Self::Spawning => "Spawning",

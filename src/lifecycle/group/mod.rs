@@ -102,6 +102,7 @@ impl Group {
 
     // ---- queries
 
+    #[cfg(any(test, feature = "__internals"))]
     pub(super) fn phase(&self) -> Phase {
         self.phase
     }

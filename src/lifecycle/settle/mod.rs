@@ -123,6 +123,7 @@ impl Settle {
 
     // ---- queries
 
+    #[cfg(any(test, feature = "__internals"))]
     pub(super) fn phase(&self) -> Phase {
         self.phase
     }

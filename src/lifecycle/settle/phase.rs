@@ -46,6 +46,7 @@ pub(in crate::lifecycle) enum Phase {
 
 impl Phase {
     /// The name in the diagram, for the model test.
+    #[cfg(any(test, feature = "__internals"))]
     pub(in crate::lifecycle) const fn name(self) -> &'static str {
         match self {
             Self::LeaderAlive => "LeaderAlive",
