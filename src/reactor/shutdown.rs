@@ -129,7 +129,8 @@ impl<K: Kernel> Reactor<K> {
                 }
                 let soon = self.kernel.now().after(Ns::from_millis(1)).min(until);
                 if self.wait_and_serve(Until::At(soon)).is_err() {
-                    return;
+                    // The poll set may be what has failed: the leader is asked without it.
+                    self.kernel.sleep_until(soon);
                 }
             }
             if self.lookup_key(*generation).is_some() {
@@ -141,8 +142,8 @@ impl<K: Kernel> Reactor<K> {
 
 impl<K: Kernel> Drop for Reactor<K> {
     fn drop(&mut self) {
-        // In a forked copy the wait is refused: nothing here is its own to kill.
-        if self.stats.live > 0 && self.kernel.wait(Until::Peek, &mut self.notices).is_ok() {
+        // In a forked copy nothing is its own to kill.
+        if self.stats.live > 0 && !self.is_copy() {
             self.abandon();
         }
     }

@@ -5,10 +5,11 @@ use crate::common::gate::{Bell, Gate};
 use crate::common::host::Host;
 use crate::common::log::Panicking;
 use crate::common::proc::{children, stat};
+use crate::common::sys;
 use crate::common::{LONG, Way, every_way, ms, wait_until};
 use lastwords::{
-    BackgroundPolicy, Bound, Command, DetachError, DrainPolicy, EndedBy, Outcome, SettledAs,
-    StopPolicy, StopReason, Stopping, Stream, Verdict, Wait,
+    Backend, BackgroundPolicy, Bound, Command, DetachError, DrainPolicy, EndedBy, Outcome,
+    SettledAs, StopPolicy, StopReason, Stopping, Stream, Verdict, Wait,
 };
 use rustix::process::{Pid, WaitOptions, waitpid};
 use std::os::fd::AsFd;
@@ -26,6 +27,7 @@ every_way! {
     a_dropped_loop_kills_and_reaps_what_it_owns,
     a_subscriber_that_panics_in_start_leaves_no_child_without_an_owner,
     a_subscriber_that_panics_at_the_warning_stops_no_run,
+    a_loop_whose_poll_set_fails_ends_what_it_has_started,
     a_drop_bound_of_zero_kills_and_does_not_wait,
     a_loop_dropped_in_the_middle_of_a_spawn_leaves_nothing,
 }
@@ -301,6 +303,34 @@ fn a_subscriber_that_panics_at_the_warning_stops_no_run(way: Way) {
     let story = host.until_closed(child);
     assert_eq!(story.report().exit.and_then(|exit| exit.code), Some(3));
     host.finish();
+}
+
+/// CASES 92. The poll set is asked no more; what is the loop's own is killed and reaped without it.
+fn a_loop_whose_poll_set_fails_ends_what_it_has_started(way: Way) {
+    way.alone(|| {
+        let mark = crate::common::mark::Mark::new();
+        let mut reactor = way.builder().drop_bound(LONG).build().expect("a loop");
+        for script in ["trap '' TERM; sleep 60", "sleep 60 & sleep 61"] {
+            let mut command = Command::shell(script);
+            mark.put_on(&mut command);
+            reactor.spawn(&command).expect("a process");
+        }
+        mark.wait_named("sleep", 3);
+        sys::refuse(&[
+            (libc::SYS_epoll_wait, libc::EBADF),
+            (libc::SYS_epoll_pwait, libc::EBADF),
+            (libc::SYS_epoll_pwait2, libc::EBADF),
+            (libc::SYS_io_uring_enter, libc::EBADF),
+            (libc::SYS_poll, libc::EBADF),
+            (libc::SYS_ppoll, libc::EBADF),
+        ]);
+        // io_uring takes a refusal for one that passes, and says nothing yet.
+        let has_failed = (0..100).any(|_| reactor.turn(Some(ms(10))).is_err());
+        assert!(has_failed || reactor.capabilities().backend == Backend::Uring);
+        drop(reactor);
+        assert!(children().is_empty(), "all are reaped: {:?}", children());
+        wait_until("nobody", || mark.alive().is_empty());
+    });
 }
 
 fn a_drop_bound_of_zero_kills_and_does_not_wait(way: Way) {

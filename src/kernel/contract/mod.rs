@@ -293,6 +293,9 @@ pub trait Kernel: sealed::Sealed {
     /// The poll set has failed, or this is a forked copy of the process.
     fn wait(&mut self, until: Until, out: &mut Notices) -> Result<(), WaitError>;
 
+    /// Sleeps until this time without the poll set: for the end of a loop whose poll set has failed.
+    fn sleep_until(&mut self, until: Ns);
+
     /// Reads each stream of the batch once, without blocking, at most as much as the blocks have
     /// room for. An interrupted read is repeated.
     ///

@@ -248,6 +248,11 @@ impl Kernel for Linux {
         self.guarded((), Inner::close_deferred);
     }
 
+    fn sleep_until(&mut self, until: Ns) {
+        let now = self.now();
+        std::thread::sleep(until.since(now).to_duration());
+    }
+
     fn alarm(&mut self, at: Option<Ns>) {
         self.guarded((), |inner| inner.set_alarm(at));
     }

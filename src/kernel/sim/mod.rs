@@ -481,6 +481,10 @@ impl Kernel for Sim {
         self.do_release(generation, how)
     }
 
+    fn sleep_until(&mut self, until: Ns) {
+        self.world.run_until(until);
+    }
+
     fn alarm(&mut self, at: Option<Ns>) {
         self.alarm_at = at;
     }
