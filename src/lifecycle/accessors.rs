@@ -143,6 +143,11 @@ impl Lifecycle {
         self.drain.streams().is_open(stream)
     }
 
+    /// Whether background work was left running on purpose: it is not ended with the loop.
+    pub fn left_work_running(&self) -> bool {
+        self.settle.left_work_running()
+    }
+
     /// The leader's exit was seen.
     pub fn exit_seen(&self) -> bool {
         self.drain.exit().is_some()

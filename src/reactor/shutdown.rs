@@ -1,12 +1,13 @@
 //! Running one command to its end, and the end of the loop itself.
 
-use super::{Event, Reactor};
+use super::{Event, Generation, Reactor};
 use crate::capture::Captured;
-use crate::command::Command;
-use crate::kernel::{Kernel, Until};
+use crate::command::{Command, Containment};
+use crate::kernel::{Found, Kernel, Scan, ScanStep, Until};
 use crate::report::Report;
 use crate::types::{
-    CollectMode, Errno, Ns, RunError, SpawnError, SpawnStep, StopPolicy, Stream, TurnError,
+    CollectMode, Errno, Ns, Release, RunError, Signal, SpawnError, SpawnStep, StopPolicy, Stream,
+    Token, TurnError, limits,
 };
 
 /// A command that was run to its end, by [`run`](crate::run) or [`Reactor::run`].
@@ -137,6 +138,72 @@ impl<K: Kernel> Reactor<K> {
                 let _ = self.kernel.collect(generation.token(), CollectMode::Reap);
             }
         }
+        self.end_escapees(&generations, until);
+    }
+
+    /// Kills the members that a containment finds outside the groups, waits within the bound until
+    /// nobody is left, and releases the generations, so that their cgroups are removed. Work that
+    /// was left running on purpose is not touched.
+    fn end_escapees(&mut self, generations: &[Generation], until: Ns) {
+        let mut left = Vec::new();
+        for generation in generations {
+            if let Some(key) = self.lookup_key(*generation)
+                && !self.table[key].lifecycle.left_work_running()
+                && self.table[key].command.containment != Containment::Group
+            {
+                left.push(generation.token());
+            }
+        }
+        let mut scans = 0;
+        while !left.is_empty() && self.kernel.now() < until {
+            scans += 1;
+            self.kill_found(&mut left, until, u64::MAX - scans);
+            let soon = self.kernel.now().after(Ns::from_millis(1)).min(until);
+            if !left.is_empty() && self.wait_and_serve(Until::At(soon)).is_err() {
+                break;
+            }
+        }
+        if !left.is_empty() {
+            let generations = left.len();
+            tracing::warn!(
+                generations,
+                "the bound of a drop did not suffice to end everybody"
+            );
+        }
+        for generation in generations {
+            let key = self.lookup_key(*generation);
+            if key.is_some_and(|key| !self.table[key].lifecycle.left_work_running()) {
+                self.kernel.release(generation.token(), Release::Close);
+            }
+        }
+    }
+
+    /// Scans once, and kills the members outside the groups that were found. Generations without a
+    /// member are taken off the list.
+    fn kill_found(&mut self, tokens: &mut Vec<Token>, until: Ns, id: u64) {
+        let mut scan = Scan {
+            id,
+            members: tokens.clone(),
+            budget: limits::SCAN_BUDGET,
+            ..Scan::default()
+        };
+        let is_complete = loop {
+            match self.kernel.scan(&mut scan) {
+                ScanStep::Done { members, .. } => break members,
+                ScanStep::More if self.kernel.now() >= until => break false,
+                ScanStep::More => {}
+            }
+        };
+        tokens.retain(|token| {
+            let has_member = scan
+                .found
+                .iter()
+                .any(|found| matches!(found, Found::Member(of, _) if of == token));
+            if has_member {
+                self.kernel.signal(*token, Signal::KILL);
+            }
+            has_member || !is_complete || scan.doubtful.contains(token)
+        });
     }
 }
 

@@ -505,6 +505,54 @@ fn an_orphan_of_the_only_child_counts_without_its_cookie_and_is_reaped() {
     });
 }
 
+/// CASES 93: escapees end with a loop that is dropped, and no cgroup stays.
+#[test]
+fn a_dropped_loop_leaves_neither_escapees_nor_cgroups() {
+    let test = "a_dropped_loop_leaves_neither_escapees_nor_cgroups";
+    isolation::alone(test, module_path!(), || {
+        let own = cgroups().map(|parent| {
+            let own = parent.join(format!("lastwords-test-drop-{}", std::process::id()));
+            fs::create_dir(&own).expect("a cgroup");
+            own
+        });
+        let cgroup = own
+            .iter()
+            .map(|own| Containment::Cgroup(CgroupOptions::default().parent(own)));
+        for containment in [Containment::Cookie].into_iter().chain(cgroup) {
+            for _ in 0..10 {
+                let mark = common::mark::Mark::new();
+                let mut reactor = Reactor::builder().drop_bound(LONG).build().expect("a loop");
+                // One leader still runs, one has ended.
+                for end in ["wait", "exit 0"] {
+                    let script = format!(
+                        "setsid sh -c 'sleep 60 & sleep 60' </dev/null >/dev/null 2>&1 & {end}"
+                    );
+                    let mut command = Command::shell(script);
+                    command
+                        .containment(containment.clone())
+                        .background(policy());
+                    mark.put_on(&mut command);
+                    reactor.spawn(&command).expect("a process");
+                }
+                mark.wait_named("sleep", 4);
+                drop(reactor);
+                wait_until("nobody is left", || mark.alive().is_empty());
+                let left = own
+                    .iter()
+                    .flat_map(|own| fs::read_dir(own).expect("a cgroup"));
+                let left: Vec<_> = left
+                    .flatten()
+                    .filter(|entry| entry.path().is_dir())
+                    .collect();
+                assert!(left.is_empty(), "{left:?}");
+            }
+        }
+        if let Some(own) = own {
+            fs::remove_dir(own).expect("nothing is left in it");
+        }
+    });
+}
+
 /// CASES 26: a process id that was seen once is not enough to signal its present owner.
 #[test]
 fn a_signal_after_the_end_of_an_escapee_reaches_nobody() {
