@@ -8,8 +8,8 @@
 //! cargo bench -p lastwords-benches --bench capture -- --only live --rounds 500 --json capture.json
 //! ```
 //!
-//! The case `linear` measures what one line costs against its length, for lines that repeat what the
-//! search for secrets is slowest with, and fails if that is not linear.
+//! The case `linear` measures what one line costs against its length, for lines that repeat what
+//! the search for secrets is slowest with, and fails if that is not linear.
 //!
 //! Every case is one thread on memory of its own: there is nobody to take turns with. What is
 //! printed is the best of the rounds, which is what the code takes when nothing disturbs it, and

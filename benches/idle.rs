@@ -26,7 +26,7 @@ use common::{Fail, now};
 /// What the children have done before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Scenario {
-    /// Nothing
+    /// Children that write nothing
     Silent,
     /// Written a line to stdout, and one to stderr
     Wrote,

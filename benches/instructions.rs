@@ -40,7 +40,7 @@ const TOLERANCE: f64 = 0.10;
 
 const COUNTED: Measure = Measure::new("instructions", Unit::Count);
 
-/// Who counts.
+/// Which tool counts instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Counter {
     /// valgrind --tool=callgrind

@@ -1,10 +1,10 @@
 //! Runs other programs and tells the truth about how each one ended: its exit status, its last
 //! words on stderr, who still holds its pipes, and the work it left running. Linux only.
 //!
-//! * [`run`] runs one [`Command`] to its end on the calling thread and gives its [`Report`] and
-//!   the bytes that were kept of its output.
-//! * A [`Reactor`] runs many side by side on one thread, and the host drives it:
-//!   [`Reactor::turn`] and [`Reactor::next_event`], with one descriptor (`AsFd`) and one deadline
+//! * [`run`] runs one [`Command`] to its end on the calling thread and gives its [`Report`] and the
+//!   bytes that were kept of its output.
+//! * A [`Reactor`] runs many side by side on one thread, and the host drives it: [`Reactor::turn`]
+//!   and [`Reactor::next_event`], with one descriptor (`AsFd`) and one deadline
 //!   ([`Reactor::next_deadline`]) for a loop of the host's own. [`Reactor::wait_event`] serves a
 //!   host that has no loop.
 //!
@@ -136,9 +136,9 @@ pub use types::{
 /// # Errors
 ///
 /// [`RunError`] if the command could not be started, if no loop could be built (descriptors or
-/// memory are short), or if the loop failed while it ran. A command that fails is no error. One that
-/// needs the host while it runs ([`Stdin::Feed`], [`Stdin::Raw`], [`Output::Raw`]) is refused with
-/// EINVAL.
+/// memory are short), or if the loop failed while it ran. A command that fails is no error. One
+/// that needs the host while it runs ([`Stdin::Feed`], [`Stdin::Raw`], [`Output::Raw`]) is refused
+/// with EINVAL.
 pub fn run(command: &Command) -> Result<Finished, RunError> {
     Reactor::new()?.run(command)
 }

@@ -15,7 +15,7 @@
 //!    { sleep 3s; echo stdout "late" }`), hold the pipe for ever (`fork { sleep forever }; exit
 //!    0`), are deaf (`ignore TERM`), escape (`setsid`), cannot be killed (`unkillable`), or end
 //!    while they are being stopped.
-//! 3. Run it for some thousand seeds with [`Unruly::storm`]: notices come late, for nothing and in
+//! 3. Run it for some thousand seeds with [`FaultRates::storm`]: notices come late, for nothing and in
 //!    another order, reads are short, calls are interrupted. A failure names its seed, and the same
 //!    seed is the same run.
 //! 4. Make calls go wrong: [`faults::all`] lists every fault that a call can meet,
@@ -26,7 +26,7 @@
 //!    believes of each run is what [`Sim::log`] says has happened.
 //!
 //! ```
-//! use lastwords::sim::{Sim, SimOptions, Unruly};
+//! use lastwords::sim::{Sim, SimOptions, FaultRates};
 //! use lastwords::{Command, Event, Kernel, Outcome, Reactor, Report, TurnError};
 //!
 //! // The host: it restarts a job that has failed, once.
@@ -48,7 +48,7 @@
 //! for seed in 0..50 {
 //!     let mut options = SimOptions::seeded(seed);
 //!     // Not EMFILE at a start: this host takes a refused one as it is, and there would be fewer than two reports.
-//!     options.unruly = Unruly { no_watch: 0, ..Unruly::storm() };
+//!     options.fault_rates = FaultRates { no_watch: 0, ..FaultRates::storm() };
 //!     let mut reactor = Reactor::simulated(options);
 //!     let reports = drive(&mut reactor, &job)?;
 //!     assert_eq!(reports.len(), 2, "seed {seed}");
@@ -129,7 +129,7 @@ pub use crate::kernel::sim::pipe::{Pipe, PipeId};
 pub use crate::kernel::sim::process::Process;
 pub use crate::kernel::sim::random::Rng;
 pub use crate::kernel::sim::{
-    Fault, Reaper, Script, Sim, SimEnd, SimOptions, SimWaker, Unruly, Violation, World, fault,
+    Fault, FaultRates, Reaper, Script, Sim, SimEnd, SimOptions, SimWaker, Violation, World, fault,
     faults, script,
 };
 pub use crate::types::Ns;

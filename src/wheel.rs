@@ -1,8 +1,8 @@
 //! Hierarchical timer wheel: arm and cancel in constant time, never early, at most one tick late.
 //!
-//! A tick is 2^20 ns ([`TICK_BITS`](crate::types::limits::TICK_BITS)); a deadline is rounded up to the
-//! next one. There are six levels of 64 lists. A timer stands on the level of the highest group of
-//! six bits in which its tick differs from the current one, in the list that this group of bits
+//! A tick is 2^20 ns ([`TICK_BITS`](crate::types::limits::TICK_BITS)); a deadline is rounded up to
+//! the next one. There are six levels of 64 lists. A timer stands on the level of the highest group
+//! of six bits in which its tick differs from the current one, in the list that this group of bits
 //! names. So everything on a level is due before anything on the next, the lists of a level are due
 //! in their order, and a list of a higher level is spread over the lower ones when the current tick
 //! reaches its beginning. What lies beyond the six levels (2.3 years) waits on the top level and is
@@ -21,7 +21,7 @@ const TOP: usize = LEVELS - 1;
 /// The list of timers whose tick has come.
 const DUE: u32 = (LEVELS * SLOTS) as u32;
 const LISTS: usize = LEVELS * SLOTS + 1;
-/// No node.
+/// The index that means no node.
 const NIL: u32 = u32::MAX;
 /// In `prev`: the node is the first of the list whose number is in the other bits.
 const FIRST: u32 = 1 << 31;

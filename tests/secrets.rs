@@ -176,7 +176,8 @@ fn no_random_secret_of_a_command_line_is_shown() {
     }
 }
 
-/// A key that is cut behind its beginning, and behind its fourth character, is not shown at the end of a stream either.
+/// A key that is cut behind its beginning, and behind its fourth character, is not shown at the end
+/// of a stream either.
 #[test]
 fn no_random_key_that_the_end_of_a_stream_cuts_is_shown() {
     let projection = Projection::default();

@@ -37,9 +37,9 @@ pub(crate) enum Order {
 /// bytes.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Found {
-    /// Resident memory.
+    /// Resident memory in bytes.
     pub(crate) resident: u64,
-    /// Threads.
+    /// Threads of the process.
     pub(crate) threads: u64,
     /// How often a thread went to sleep.
     pub(crate) sleeps: u64,
@@ -206,7 +206,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts one.
+    /// Starts a process of this kind.
     pub(crate) fn new(kind: Kind) -> Result<Process, Fail> {
         let mut command = Command::new(std::env::current_exe()?);
         command

@@ -48,7 +48,7 @@ pub(crate) fn instructions(arguments: &[String]) -> Result<Option<Counted>, Fail
     counted(valgrind, "--callgrind-out-file=", arguments, total)
 }
 
-/// System calls.
+/// Counts the system calls of a run.
 pub(crate) fn system_calls(arguments: &[String], whose: Whose) -> Result<Option<Counted>, Fail> {
     let mut strace = Command::new("strace");
     strace.args(["-c", "-qq"]);

@@ -9,9 +9,9 @@ use std::fmt::Display;
 /// What a number counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// A time.
+    /// A time in nanoseconds.
     Nanoseconds,
-    /// Memory.
+    /// Memory in bytes.
     Bytes,
     /// A rate of bytes: as many GB/s.
     BytesPerNanosecond,

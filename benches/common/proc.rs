@@ -8,7 +8,7 @@ pub(crate) fn resident() -> Result<u64, Fail> {
     field(&fs::read_to_string("/proc/self/smaps_rollup")?, "Rss:").map(|kib| kib << 10)
 }
 
-/// Threads.
+/// How many threads this process has.
 pub(crate) fn threads() -> Result<u64, Fail> {
     field(&fs::read_to_string("/proc/self/status")?, "Threads:")
 }

@@ -74,7 +74,7 @@ struct Child {
     pipes: [Option<OwnedFd>; 2],
 }
 
-/// The loop.
+/// The loop that was written by hand.
 pub(crate) struct Raw {
     epoll: OwnedFd,
     null: OwnedFd,

@@ -18,7 +18,7 @@ pub(crate) trait Timers {
     fn expire(&mut self, now: u64) -> Option<u64>;
 }
 
-/// Ours.
+/// The wheel of the library.
 pub(crate) struct Wheeled(Wheel<u64>);
 
 impl Timers for Wheeled {

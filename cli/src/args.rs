@@ -112,8 +112,8 @@ pub(crate) struct BackgroundArgs {
     /// or cgroup=DIR [default: group; with --init cookie]
     #[arg(long, value_name = "BY", value_parser = OsStringValueParser::new().try_map(containment))]
     pub(crate) contain: Option<Containment>,
-    /// For a container's first process: reap inherited processes, and count those that descend from
-    /// the command as background work
+    /// For a container's first process: reap inherited processes, and count those that descend
+    /// from the command as background work
     #[arg(long)]
     pub(crate) init: bool,
 }

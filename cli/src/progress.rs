@@ -21,9 +21,9 @@ pub(crate) struct Progress {
 /// Which limit ends the wait if the work does not finish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EndedBy {
-    /// `--background-wait`.
+    /// The wait of `--background-wait` ends it.
     Wait,
-    /// `--timeout`.
+    /// The time limit of `--timeout` ends it.
     Limit,
 }
 

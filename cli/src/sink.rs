@@ -257,8 +257,9 @@ impl Sink {
     }
 }
 
-/// Whether an error of pwritev2(2) says that the call, or its flag, cannot be used here: the kernel or
-/// the file lacks it, or a seccomp filter refuses it (EPERM). Bytes can be written in another way.
+/// Whether an error of pwritev2(2) says that the call, or its flag, cannot be used here: the kernel
+/// or the file lacks it, or a seccomp filter refuses it (EPERM). Bytes can be written in another
+/// way.
 fn is_unsupported(errno: Errno) -> bool {
     matches!(
         errno,

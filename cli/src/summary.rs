@@ -18,7 +18,7 @@ pub(crate) enum Severity {
     Info,
     /// Printed everywhere, except with `--quiet`.
     Warning,
-    /// Always printed.
+    /// Failures, which `--quiet` prints too.
     Error,
 }
 

@@ -29,8 +29,8 @@ enum Delivery {
 /// Offsets count the bytes of the stream from the start of the child. The oldest kept byte has the
 /// offset [`dropped`](Captured::dropped); the next byte to arrive will have the offset
 /// [`total`](Captured::total). The bytes are not contiguous in memory: [`slices`](Captured::slices)
-/// borrows them piece by piece, [`to_vec`](Captured::to_vec) copies them, and `io::Read` yields each
-/// byte once without removing it.
+/// borrows them piece by piece, [`to_vec`](Captured::to_vec) copies them, and `io::Read` yields
+/// each byte once without removing it.
 ///
 /// Nothing is sanitized or redacted here. [`Projection::last_lines`](crate::Projection::last_lines)
 /// turns the end of a stream into text that is safe to show.

@@ -28,8 +28,8 @@ use std::time::Duration;
 /// * Its process leads a **process group of its own**, so a stop reaches everything that stays in
 ///   that group, and a `^C` typed at the host's terminal does not reach it.
 /// * stdin is /dev/null.
-/// * stdout and stderr are captured, each through a pipe of its own. Of each stream the newest
-///   2 MiB are kept, and nothing is delivered while it runs ([`Capture`]).
+/// * stdout and stderr are captured, each through a pipe of its own. Of each stream the newest 2
+///   MiB are kept, and nothing is delivered while it runs ([`Capture`]).
 /// * The environment and the working directory are the host's.
 /// * The signal mask is empty, and every signal has its default action.
 /// * It gets none of the host's descriptors above 2.
@@ -68,8 +68,8 @@ pub struct Command {
 impl Command {
     /// A command that runs `program`.
     ///
-    /// A name with a slash in it is a path. Any other name is looked for in the directories of PATH:
-    /// the PATH that [`Command::env`] sets, else the host's.
+    /// A name with a slash in it is a path. Any other name is looked for in the directories of
+    /// PATH: the PATH that [`Command::env`] sets, else the host's.
     pub fn new(program: impl AsRef<OsStr>) -> Command {
         Command {
             plan: Arc::new(Plan::new(program.as_ref().to_os_string())),
@@ -142,8 +142,8 @@ impl Command {
         self
     }
 
-    /// Sets a variable of the child's environment. A PATH that is set here decides where the program
-    /// is looked for.
+    /// Sets a variable of the child's environment. A PATH that is set here decides where the
+    /// program is looked for.
     pub fn env(&mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> &mut Command {
         self.plan_mut().env.insert(
             name.as_ref().to_os_string(),
@@ -168,8 +168,8 @@ impl Command {
         self
     }
 
-    /// Sets the working directory (chdir(2)). Default: the host's. A relative program with a slash in
-    /// it is looked for from there. A directory that does not exist is a [`SpawnError`] at
+    /// Sets the working directory (chdir(2)). Default: the host's. A relative program with a slash
+    /// in it is looked for from there. A directory that does not exist is a [`SpawnError`] at
     /// [`Step::Chdir`](crate::Step::Chdir).
     ///
     /// [`SpawnError`]: crate::SpawnError
@@ -184,8 +184,8 @@ impl Command {
         self
     }
 
-    /// Passes a descriptor to the child under this number. Other descriptors above 2 are not passed,
-    /// unless [`Command::inherit_fds`] says so.
+    /// Passes a descriptor to the child under this number. Other descriptors above 2 are not
+    /// passed, unless [`Command::inherit_fds`] says so.
     pub fn pass_fd(&mut self, fd: OwnedFd, number: RawFd) -> &mut Command {
         self.plan_mut().pass.push((Arc::new(fd), number));
         self
@@ -198,8 +198,8 @@ impl Command {
         self
     }
 
-    /// Makes the child ignore this signal from its start, as nohup(1) does with HUP. Every other signal
-    /// starts with its default action.
+    /// Makes the child ignore this signal from its start, as nohup(1) does with HUP. Every other
+    /// signal starts with its default action.
     pub fn ignore_signal(&mut self, signal: Signal) -> &mut Command {
         let plan = self.plan_mut();
         if !plan.ignore.contains(&signal) {
@@ -208,8 +208,8 @@ impl Command {
         self
     }
 
-    /// Blocks this signal in the child's signal mask. The mask is empty otherwise, whatever the mask of
-    /// the thread that starts the child.
+    /// Blocks this signal in the child's signal mask. The mask is empty otherwise, whatever the
+    /// mask of the thread that starts the child.
     pub fn block_signal(&mut self, signal: Signal) -> &mut Command {
         let plan = self.plan_mut();
         if !plan.block.contains(&signal) {
@@ -220,8 +220,8 @@ impl Command {
 
     /// Sets what the child reads on descriptor 0. Default: [`Stdin::Null`].
     ///
-    /// Bytes are written by the loop, and the pipe is closed after the last of them. A child that does
-    /// not read stalls nothing.
+    /// Bytes are written by the loop, and the pipe is closed after the last of them. A child that
+    /// does not read stalls nothing.
     pub fn stdin(&mut self, stdin: impl Into<Stdin>) -> &mut Command {
         self.input = None;
         let plan = match stdin.into() {
@@ -287,8 +287,8 @@ impl Command {
         self
     }
 
-    /// Sets how the command is stopped where a call gives no policy of its own. Default: SIGTERM to the
-    /// group, SIGKILL 2 s later.
+    /// Sets how the command is stopped where a call gives no policy of its own. Default: SIGTERM to
+    /// the group, SIGKILL 2 s later.
     pub fn stop(&mut self, policy: StopPolicy) -> &mut Command {
         self.options_mut().policy.stop = policy;
         self
@@ -301,8 +301,8 @@ impl Command {
         self
     }
 
-    /// Sets what can see processes that leave the group. Default: [`Containment::Group`], which sees
-    /// none of them.
+    /// Sets what can see processes that leave the group. Default: [`Containment::Group`], which
+    /// sees none of them.
     pub fn containment(&mut self, containment: Containment) -> &mut Command {
         self.plan_mut().contain = containment;
         self
@@ -314,8 +314,8 @@ impl Command {
         self
     }
 
-    /// Sets how safe text is made of the child's stderr and of the reported command line. Default: the
-    /// loop's ([`Builder::projection`](crate::Builder::projection)).
+    /// Sets how safe text is made of the child's stderr and of the reported command line. Default:
+    /// the loop's ([`Builder::projection`](crate::Builder::projection)).
     pub fn projection(&mut self, projection: Projection) -> &mut Command {
         self.options_mut().projection = Some(projection);
         self
@@ -344,8 +344,8 @@ impl Command {
         self
     }
 
-    /// Sets a resource limit in the child (setrlimit(2)): the resource (`RLIMIT_*`), the soft limit and
-    /// the hard limit.
+    /// Sets a resource limit in the child (setrlimit(2)): the resource (`RLIMIT_*`), the soft limit
+    /// and the hard limit.
     pub fn resource_limit(&mut self, resource: u32, soft: u64, hard: u64) -> &mut Command {
         self.plan_mut().limits.push((resource, soft, hard));
         self

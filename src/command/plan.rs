@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// What becomes of the child's descriptor 0.
 #[derive(Clone, Debug, Default)]
 pub enum StdinPlan {
-    /// /dev/null.
+    /// The child reads /dev/null.
     #[default]
     Null,
     /// The host's own.
@@ -22,7 +22,7 @@ pub enum StdinPlan {
     Feed,
     /// A pipe whose non-blocking write end the host gets.
     Raw,
-    /// This descriptor.
+    /// A descriptor that the host passes.
     Fd(Arc<OwnedFd>),
 }
 
@@ -41,9 +41,9 @@ pub enum OutputPlan {
     Raw,
     /// The host's own.
     Inherit,
-    /// /dev/null.
+    /// The child writes to /dev/null.
     Null,
-    /// This descriptor.
+    /// A descriptor that the host passes.
     Fd(Arc<OwnedFd>),
     /// The same as stdout (for stderr only): one pipe, the order kept.
     ToStdout,
@@ -60,7 +60,7 @@ impl OutputPlan {
 /// A user and group to become, before exec.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UserPlan {
-    /// setresuid(2).
+    /// The user id for setresuid(2).
     pub uid: Option<u32>,
     /// setresgid(2); supplementary groups are then dropped.
     pub gid: Option<u32>,
@@ -107,13 +107,13 @@ pub struct Plan {
     pub env: BTreeMap<OsString, Option<OsString>>,
     /// The working directory.
     pub dir: Option<PathBuf>,
-    /// umask(2).
+    /// The file mode creation mask for umask(2).
     pub umask: Option<u32>,
-    /// Descriptor 0.
+    /// Where descriptor 0 comes from.
     pub stdin: StdinPlan,
-    /// Descriptor 1.
+    /// Where descriptor 1 goes.
     pub stdout: OutputPlan,
-    /// Descriptor 2.
+    /// Where descriptor 2 goes.
     pub stderr: OutputPlan,
     /// Descriptors passed on purpose, with their numbers in the child.
     pub pass: Vec<(Arc<OwnedFd>, RawFd)>,

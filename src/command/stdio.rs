@@ -15,7 +15,8 @@ pub enum Stdin {
     /// These bytes, written by the loop through a pipe, then end of file. A child that does not
     /// read them stalls neither the loop nor its own exit.
     Bytes(Vec<u8>),
-    /// A pipe that the loop writes: the bytes that the host gives to [`Reactor::feed`](crate::Reactor::feed), until
+    /// A pipe that the loop writes: the bytes that the host gives to
+    /// [`Reactor::feed`](crate::Reactor::feed), until
     /// [`Reactor::close_stdin`](crate::Reactor::close_stdin).
     Feed,
     /// A pipe that the host writes. The host takes the write end, which is non-blocking
@@ -150,7 +151,7 @@ pub enum Output {
     Raw,
     /// The host's own descriptor of the same number.
     Inherit,
-    /// /dev/null.
+    /// What is written is thrown away (/dev/null).
     Null,
     /// A descriptor of the host's.
     Fd(OwnedFd),
@@ -187,7 +188,8 @@ pub enum Transport {
     /// A pair of connected stream sockets (socketpair(2), unix(7)), the loop's shut for writing.
     /// With writes of 64 KiB it is faster than a pipe of 64 KiB, 1.4 to 2.5 times for one
     /// child, at two thirds of the CPU; **with writes of 4 KiB it is slower**, at half as much
-    /// CPU again (`cargo bench -p lastwords-benches --bench options`). The price is that the child's stream is a socket:
+    /// CPU again (`cargo bench -p lastwords-benches --bench options`). The price is that the
+    /// child's stream is a socket:
     ///
     /// * Opening it anew by name fails: `echo x >/dev/stderr`, or `/proc/self/fd/2`, gets ENXIO.
     ///   Shell scripts do that.

@@ -57,9 +57,9 @@ pub(super) fn blind() -> Policy {
 
 /// A life that is driven by a test.
 pub(super) struct Harness {
-    /// The life.
+    /// The machines under test.
     pub(super) lifecycle: Lifecycle,
-    /// Milliseconds.
+    /// The current time in milliseconds.
     pub(super) now: u64,
     armed: [Option<Ns>; 8],
 }
@@ -103,7 +103,8 @@ impl Harness {
         harness
     }
 
-    /// One that was notifications its verdict by end of file, and whose group has one member that was found.
+    /// One that was notifications its verdict by end of file, and whose group has one member that
+    /// was found.
     pub(super) fn with_member(policy: Policy) -> Harness {
         let mut harness = Harness::exited(policy);
         harness.end_streams();

@@ -97,8 +97,8 @@ pub(super) enum Delivery {
     /// The host has called `pause_output`: bytes are read up to the high-water mark and not
     /// offered.
     PausedByHost,
-    /// It was paused, and withholds nothing any more: the host has closed the stream, or the drain's
-    /// limit has passed. Bytes are not offered; they can be taken after `Closed`.
+    /// It was paused, and withholds nothing any more: the host has closed the stream, or the
+    /// drain's limit has passed. Bytes are not offered; they can be taken after `Closed`.
     Abandoned,
 }
 

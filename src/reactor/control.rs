@@ -83,7 +83,7 @@ impl<R> HostEnds<R> {
 enum StopRequest {
     /// The policy's signal, a grace, SIGKILL.
     Stop(Option<StopPolicy>, StopReason),
-    /// SIGKILL.
+    /// SIGKILL at once.
     Kill,
 }
 
@@ -195,9 +195,9 @@ impl<K: Kernel> Reactor<K> {
         self.table[key].captured(stream)
     }
 
-    /// Takes what was kept of a stream of a generation whose [`Event::Closed`](crate::Event::Closed)
-    /// was the last event; once. `None` before, and after the next call of
-    /// [`Reactor::next_event`] or [`Reactor::turn`].
+    /// Takes what was kept of a stream of a generation whose
+    /// [`Event::Closed`](crate::Event::Closed) was the last event; once. `None` before, and
+    /// after the next call of [`Reactor::next_event`] or [`Reactor::turn`].
     pub fn take(&mut self, generation: Generation, stream: Stream) -> Option<Captured> {
         let key = self.lookup_key(generation)?;
         let entry = &mut self.table[key];

@@ -26,7 +26,7 @@ pub(super) struct RenderedWords {
     late: OnceLock<Vec<String>>,
 }
 
-/// Which lines.
+/// Which lines are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Words {
     /// What had come when the exit was seen.

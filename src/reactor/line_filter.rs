@@ -43,8 +43,9 @@ pub(super) struct LineFilter {
     function: Arc<LineFunction>,
 }
 
-/// A panic of the host's own code (a line function, a `tracing` subscriber) that is to go on. In a lock only because the loop may move to another
-/// thread, and what a panic carries may not be shared.
+/// A panic of the host's own code (a line function, a `tracing` subscriber) that is to go on. In a
+/// lock only because the loop may move to another thread, and what a panic carries may not be
+/// shared.
 pub(super) struct DeferredPanic(Mutex<Box<dyn Any + Send>>);
 
 impl DeferredPanic {

@@ -142,7 +142,7 @@ impl<K: Kernel> Reactor<K> {
     }
 }
 
-/// Reading out.
+/// Reading out streams of generations that have exited.
 impl<K: Kernel> Reactor<K> {
     /// Begins to read every open stream of a generation until it is empty or has ended, full
     /// backlogs included.

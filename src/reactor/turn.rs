@@ -88,7 +88,8 @@ impl<K: Kernel> Reactor<K> {
         }
     }
 
-    /// One round. A panic of the host's own code goes on only after it, when the loop is consistent.
+    /// One round. A panic of the host's own code goes on only after it, when the loop is
+    /// consistent.
     pub(super) fn round(&mut self, until: Until) -> Result<(), TurnError> {
         let done = self.whole_round(until);
         if let Some(panic) = self.outbox.panic.take() {

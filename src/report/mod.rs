@@ -40,7 +40,7 @@ pub enum EndedBy {
     Eof,
     /// The idle bound.
     Idle,
-    /// The limit.
+    /// The limit passed ([`DrainPolicy::limit`]).
     Limit,
     /// A stop that was over while a stream was still open.
     Stop,
@@ -225,7 +225,7 @@ pub enum SettledAs {
     Kept,
     /// It could not be ended.
     Stuck,
-    /// Nobody looked.
+    /// Detection was switched off, so nobody looked.
     Disabled,
 }
 
@@ -280,7 +280,7 @@ pub struct Settled {
 }
 
 impl Settled {
-    /// Nobody looked.
+    /// What is told where nobody looked.
     pub(crate) const NOTHING: Settled = Settled {
         state: SettledAs::Disabled,
         waited: Duration::ZERO,

@@ -15,7 +15,7 @@ pub const ISOLATED_TEST: &str = "LASTWORDS_ISOLATED_TEST";
 /// outside, for a soak that is to run for hours.
 const TIME_LIMIT: &str = "LASTWORDS_TEST_SECONDS";
 
-/// Its default.
+/// Seconds, if the variable is not set.
 const DEFAULT_TIME_LIMIT: &str = "300";
 
 /// The name by which the test harness knows a test: its path without the crate.

@@ -24,8 +24,8 @@ const BLOCKS: usize = 32;
 /// Turns a stream into lines of safe text as its bytes arrive; made by [`Projection::lines`].
 ///
 /// The bytes may come in any pieces: the lines are the same. Between two pieces a line is held as
-/// text, bounded by 24 KiB and twice the longest registered secret. Memory is allocated when a piece
-/// ends within a line or a line is not plain, and reused from then on.
+/// text, bounded by 24 KiB and twice the longest registered secret. Memory is allocated when a
+/// piece ends within a line or a line is not plain, and reused from then on.
 ///
 /// ```
 /// use lastwords::Projection;
@@ -284,8 +284,8 @@ enum Edge {
     BehindWord,
 }
 
-/// Where the text behind an edge may be shown from: behind every secret that could have begun before
-/// the edge.
+/// Where the text behind an edge may be shown from: behind every secret that could have begun
+/// before the edge.
 fn after_edge(redactor: Option<&Redactor>, text: &str, edge: Edge) -> usize {
     let mut from = redactor.map_or(0, |redactor| ceil_char(text, redactor.longest_spaced()));
     if let Some(rest) = redactor.and_then(|_| pem::after_end(text)) {
@@ -401,8 +401,8 @@ impl<'b> Piece<'b> {
         true
     }
 
-    /// The beginning of the piece, as far as it is plain and no secret may begin behind the line that
-    /// was looked at last.
+    /// The beginning of the piece, as far as it is plain and no secret may begin behind the line
+    /// that was looked at last.
     fn clear(&mut self) -> &'b str {
         let text = self.text();
         let to = self.plain.min(self.place.limit());

@@ -17,16 +17,16 @@ const TELLING: usize = 8;
 
 /// Turns raw bytes into lines of text that are safe to show on a terminal, to log and to store.
 ///
-/// * Terminal control sequences are removed. A carriage return keeps the last version of its line, a
-///   backspace erases, other control characters but tabs are dropped. Invalid UTF-8 and characters
-///   that change the direction of text become U+FFFD.
+/// * Terminal control sequences are removed. A carriage return keeps the last version of its line,
+///   a backspace erases, other control characters but tabs are dropped. Invalid UTF-8 and
+///   characters that change the direction of text become U+FFFD.
 /// * A line has at most 8 KiB. Of a longer one about 4 KiB are shown from either end, with a mark
 ///   between them that says how many bytes are missing.
 /// * Secrets become `[redacted]`: see [below](#secrets).
 ///
-/// The result is the same for every split of the input, and projecting it again changes nothing. The
-/// cost is linear in the input. A projection is cheap to clone; the default one redacts the shapes
-/// below.
+/// The result is the same for every split of the input, and projecting it again changes nothing.
+/// The cost is linear in the input. A projection is cheap to clone; the default one redacts the
+/// shapes below.
 ///
 /// ```
 /// use lastwords::Projection;
@@ -87,10 +87,10 @@ impl Projection {
     /// at the offsets from `from` to below `to`. A line that begins there is given as far as it has
     /// come.
     ///
-    /// A line whose beginning is not kept any more is left out. If there is no other, its last 8 KiB
-    /// are given from the first white space on, behind a mark. A private key whose beginning is not
-    /// kept is redacted from the oldest kept byte on. A last line without a newline counts; its end
-    /// is treated as [`Lines::finish`] does.
+    /// A line whose beginning is not kept any more is left out. If there is no other, its last 8
+    /// KiB are given from the first white space on, behind a mark. A private key whose
+    /// beginning is not kept is redacted from the oldest kept byte on. A last line without a
+    /// newline counts; its end is treated as [`Lines::finish`] does.
     ///
     /// Works backwards from the end: the cost depends on the lines that are given, not on how much
     /// is kept.

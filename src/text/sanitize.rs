@@ -1,5 +1,5 @@
-//! Makes one line at a time safe to show: control sequences out, carriage returns and backspaces carried
-//! out, what is not text replaced. Byte by byte the same for every split of the input.
+//! Makes one line at a time safe to show: control sequences out, carriage returns and backspaces
+//! carried out, what is not text replaced. Byte by byte the same for every split of the input.
 //!
 //! ```text
 //!   Ground --ESC--> Escape --[--> Csi ------final------> Ground
@@ -28,7 +28,7 @@ const SPAN: usize = 128;
 enum State {
     #[default]
     Ground,
-    /// After ESC.
+    /// An ESC was read.
     Escape,
     /// After ESC and an intermediate byte: character sets and the like.
     Intermediate,
@@ -45,7 +45,7 @@ enum State {
 /// The text of a line. A line that is too long has lost bytes of its middle.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LineText {
-    /// Always UTF-8.
+    /// The line so far, always valid UTF-8.
     bytes: Vec<u8>,
     /// Where the lost bytes would stand. Meaningless while there are none.
     gap: usize,

@@ -21,11 +21,11 @@ pub enum Line {
 /// what is kept of it. Install it with [`Command::line_function`](crate::Command::line_function).
 pub type LineFunction = dyn Fn(&str) -> Line + Send + Sync;
 
-/// The newest lines of a stream, made as its bytes arrive, for a host that wants to see or to change
-/// each line.
+/// The newest lines of a stream, made as its bytes arrive, for a host that wants to see or to
+/// change each line.
 ///
-/// A host that needs neither calls [`Projection::last_lines`] at the end, which gives the same lines
-/// and costs nothing before that.
+/// A host that needs neither calls [`Projection::last_lines`] at the end, which gives the same
+/// lines and costs nothing before that.
 ///
 /// ```
 /// use lastwords::{Line, LiveTail, Projection};

@@ -195,7 +195,8 @@ fn last_marker(captured: &Captured, from: u64, to: u64) -> Option<u64> {
 }
 
 /// Collects lines where it is not known whether a private key goes on at the first one. An END
-/// without a BEGIN redacts all lines before it; so do lines of base64 that are long enough for a key.
+/// without a BEGIN redacts all lines before it; so do lines of base64 that are long enough for a
+/// key.
 struct Edge {
     tail: Tail,
     is_open: bool,

@@ -57,10 +57,10 @@ impl fmt::Display for ExitSource {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BackendChoice {
-    /// epoll.
+    /// epoll, as it is the cheaper for most hosts.
     #[default]
     Auto,
-    /// epoll, explicitly.
+    /// epoll, by the host's own choice.
     Epoll,
     /// io_uring where the kernel has what it needs, else epoll.
     /// [`Capabilities::backend_why`](crate::Capabilities) tells the reason.
@@ -125,10 +125,11 @@ pub struct Capabilities {
     pub pidfd_from_clone: bool,
     /// pidfd_open(2) (Linux 5.3): members can be watched and signalled by pidfd.
     pub pidfd_open: bool,
-    /// pidfd_send_signal(2) (Linux 5.1): a signal cannot reach another process that reuses the pid.
+    /// pidfd_send_signal(2) (Linux 5.1): a signal cannot reach another process that reuses the
+    /// pid.
     pub pidfd_signal: bool,
-    /// PIDFD_SIGNAL_PROCESS_GROUP (Linux 6.9): a group is signalled and probed through its leader's
-    /// pidfd, even after the leader was reaped.
+    /// PIDFD_SIGNAL_PROCESS_GROUP (Linux 6.9): a group is signalled and probed through its
+    /// leader's pidfd, even after the leader was reaped.
     pub group_signal: bool,
     /// PIDFD_GET_INFO with PIDFD_INFO_EXIT (Linux 6.15): the status of a child that somebody else
     /// has reaped.

@@ -27,15 +27,15 @@ pub enum SpawnStep {
     Descriptors,
     /// chdir(2): the working directory.
     Chdir,
-    /// setrlimit(2).
+    /// Setting a resource limit (setrlimit(2)).
     Limits,
     /// User or group.
     User,
-    /// The cgroup.
+    /// Making or entering the cgroup.
     Cgroup,
     /// Reading /proc, which finding processes by their cookie needs.
     Cookie,
-    /// execve(2).
+    /// Executing the program (execve(2)).
     Exec,
 }
 
@@ -424,7 +424,7 @@ impl From<DetachError> for io::Error {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FeedError {
-    /// Why not.
+    /// Why the bytes were refused.
     pub why: FeedRefusal,
     /// The bytes, untouched.
     pub bytes: Vec<u8>,

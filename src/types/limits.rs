@@ -83,7 +83,8 @@ pub const GROUP_POLL: [Duration; 2] = [Duration::from_millis(10), Duration::from
 /// heard. Most children have said something by the first one, or have ended, so that it costs them
 /// no wake-up.
 pub const SPAWN_POLL: [Duration; 2] = [Duration::from_millis(4), Duration::from_secs(1)];
-/// Interval at which the leader of a child that shares the terminal is asked whether it was stopped.
+/// Interval at which the leader of a child that shares the terminal is asked whether it was
+/// stopped.
 pub const JOB_CHECK: Duration = Duration::from_millis(100);
 /// Bytes of stack for a child between clone and exec.
 pub const SPAWN_STACK: usize = 64 << 10;

@@ -21,7 +21,7 @@ impl Bound {
         }
     }
 
-    /// Zero.
+    /// Whether the bound is zero.
     pub const fn is_zero(self) -> bool {
         matches!(self, Bound::After(d) if d.is_zero())
     }
@@ -295,11 +295,11 @@ impl LastWordsPolicy {
 /// Everything the machines need to know of what the host chose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Policy {
-    /// The drain.
+    /// How long the pipes are read after the exit.
     pub drain: DrainPolicy,
     /// The stop that is used when nothing else is said (also by the run limit).
     pub stop: StopPolicy,
-    /// Background work.
+    /// What becomes of work that outlives its leader.
     pub background: BackgroundPolicy,
     /// The run limit, from the spawn.
     pub run_limit: Option<Duration>,

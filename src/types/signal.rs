@@ -17,67 +17,67 @@ macro_rules! signals {
 }
 
 signals! {
-    /// SIGHUP.
+    /// SIGHUP: the terminal hung up, or its controlling process died.
     HUP = SIGHUP,
-    /// SIGINT.
+    /// SIGINT: interrupt from the keyboard (`^C`).
     INT = SIGINT,
-    /// SIGQUIT.
+    /// SIGQUIT: quit from the keyboard (`^\`), with a core dump.
     QUIT = SIGQUIT,
-    /// SIGILL.
+    /// SIGILL: illegal instruction.
     ILL = SIGILL,
-    /// SIGTRAP.
+    /// SIGTRAP: trace or breakpoint trap.
     TRAP = SIGTRAP,
-    /// SIGABRT.
+    /// SIGABRT: abort(3).
     ABRT = SIGABRT,
-    /// SIGBUS.
+    /// SIGBUS: bus error: bad memory access.
     BUS = SIGBUS,
-    /// SIGFPE.
+    /// SIGFPE: erroneous arithmetic operation.
     FPE = SIGFPE,
-    /// SIGKILL.
+    /// SIGKILL: kill; cannot be caught, blocked or ignored.
     KILL = SIGKILL,
-    /// SIGUSR1.
+    /// SIGUSR1: user-defined, the first.
     USR1 = SIGUSR1,
-    /// SIGSEGV.
+    /// SIGSEGV: invalid memory reference.
     SEGV = SIGSEGV,
-    /// SIGUSR2.
+    /// SIGUSR2: user-defined, the second.
     USR2 = SIGUSR2,
-    /// SIGPIPE.
+    /// SIGPIPE: write to a pipe without a reader.
     PIPE = SIGPIPE,
-    /// SIGALRM.
+    /// SIGALRM: timer of alarm(2).
     ALRM = SIGALRM,
-    /// SIGTERM.
+    /// SIGTERM: termination.
     TERM = SIGTERM,
-    /// SIGSTKFLT.
+    /// SIGSTKFLT: stack fault on a coprocessor (unused).
     STKFLT = SIGSTKFLT,
-    /// SIGCHLD.
+    /// SIGCHLD: a child stopped, continued or ended.
     CHLD = SIGCHLD,
-    /// SIGCONT.
+    /// SIGCONT: continue if stopped.
     CONT = SIGCONT,
-    /// SIGSTOP.
+    /// SIGSTOP: stop; cannot be caught, blocked or ignored.
     STOP = SIGSTOP,
-    /// SIGTSTP.
+    /// SIGTSTP: stop from the keyboard (`^Z`).
     TSTP = SIGTSTP,
-    /// SIGTTIN.
+    /// SIGTTIN: terminal input by a background process.
     TTIN = SIGTTIN,
-    /// SIGTTOU.
+    /// SIGTTOU: terminal output by a background process.
     TTOU = SIGTTOU,
-    /// SIGURG.
+    /// SIGURG: urgent condition on a socket.
     URG = SIGURG,
-    /// SIGXCPU.
+    /// SIGXCPU: CPU time limit exceeded (setrlimit(2)).
     XCPU = SIGXCPU,
-    /// SIGXFSZ.
+    /// SIGXFSZ: file size limit exceeded (setrlimit(2)).
     XFSZ = SIGXFSZ,
-    /// SIGVTALRM.
+    /// SIGVTALRM: virtual alarm clock.
     VTALRM = SIGVTALRM,
-    /// SIGPROF.
+    /// SIGPROF: profiling timer expired.
     PROF = SIGPROF,
-    /// SIGWINCH.
+    /// SIGWINCH: the size of the terminal changed.
     WINCH = SIGWINCH,
-    /// SIGIO.
+    /// SIGIO: I/O is possible.
     IO = SIGIO,
-    /// SIGPWR.
+    /// SIGPWR: power failure.
     PWR = SIGPWR,
-    /// SIGSYS.
+    /// SIGSYS: bad system call (seccomp(2)).
     SYS = SIGSYS,
 }
 

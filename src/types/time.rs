@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Ns(pub u64);
 
 impl Ns {
-    /// The beginning.
+    /// The time at which the loop began.
     pub const ZERO: Ns = Ns(0);
     /// Later than any time that comes: 584 years.
     pub const MAX: Ns = Ns(u64::MAX);

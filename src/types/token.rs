@@ -32,7 +32,7 @@ pub enum TokenKind {
     Stdin,
     /// A watched member of the group, by its place: 0 to `limits::WATCHED - 1`.
     Member(u8),
-    /// `cgroup.events`.
+    /// A change of `cgroup.events`.
     Cgroup,
     /// The waker of the loop.
     Wake,
@@ -100,12 +100,12 @@ impl Token {
         }
     }
 
-    /// The slot.
+    /// The slot of the table.
     pub const fn slot(self) -> Slot {
         Slot((self.0.get() >> 40) as u32)
     }
 
-    /// The sequence.
+    /// The sequence number of the generation.
     pub const fn sequence(self) -> u32 {
         (self.0.get() >> WHAT_BITS) as u32
     }

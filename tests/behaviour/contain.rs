@@ -162,7 +162,8 @@ fn escapees_are_ended_after_the_wait(way: Way) {
     }
 }
 
-/// Members of the group get the signal at once, those outside when they are found, and nobody twice.
+/// Members of the group get the signal at once, those outside when they are found, and nobody
+/// twice.
 fn a_stop_of_a_running_leader_reaches_those_outside_once(way: Way) {
     for containment in both() {
         let mut host = Host::new(way);

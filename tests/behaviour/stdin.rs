@@ -323,7 +323,8 @@ fn what_a_survivor_does_not_read_keeps_nothing_open(way: Way) {
     host.finish();
 }
 
-/// CASES 65. Of a pipe that was given away, the child alone has the end, once the command is dropped.
+/// CASES 65. Of a pipe that was given away, the child alone has the end, once the command is
+/// dropped.
 fn a_descriptor_that_was_given_away_is_not_kept(way: Way) {
     way.alone(|| {
         let mut host = Host::new(way);

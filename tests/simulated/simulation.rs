@@ -39,7 +39,8 @@ fn one_world_with(seed: u64, change: impl Fn(&mut Command)) -> (String, Met) {
         Plan::new(&mut rng)
     };
     let mut reactor = Reactor::simulated(options);
-    let is_faulty = options.unruly.not_yet > 0 || options.unruly.incomplete > 0 || plan.is_any();
+    let is_faulty =
+        options.fault_rates.not_yet > 0 || options.fault_rates.incomplete > 0 || plan.is_any();
     let mut oracle = WorldOracle::new(Conditions {
         run: format!("seed {seed}"),
         clarity: if is_faulty {

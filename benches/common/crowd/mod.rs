@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Start {
     /// What they do.
     pub(crate) role: Role,
-    /// How many.
+    /// How many children there are.
     pub(crate) count: usize,
     /// So many may be between their clone and their exec at a time, where the peer does not wait
     /// for exec anyway.

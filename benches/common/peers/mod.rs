@@ -31,9 +31,9 @@ pub(crate) struct Work {
 /// When things about one child were known, in nanoseconds after its last act.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
-    /// Its status.
+    /// When its status was known.
     pub(crate) status: u64,
-    /// Everything.
+    /// When pipes and status were all known.
     pub(crate) verdict: u64,
 }
 
@@ -130,7 +130,7 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// Nothing yet.
+    /// No peer process has been started.
     pub(crate) fn new() -> Hosts {
         Hosts {
             epoll: lastwords::Host::new(BackendChoice::Epoll),

@@ -5,8 +5,8 @@
 //!
 //! Descriptors live in the kernel object, in a table by slot; the reactor knows tokens only. A
 //! notice is a hint, and the calls give the facts. A stale token, whose sequence differs from that
-//! in the table, has no effect. `tests/kernels/contract.rs` has a test for each promise and runs it on
-//! every kernel.
+//! in the table, has no effect. `tests/kernels/contract.rs` has a test for each promise and runs it
+//! on every kernel.
 
 mod notice;
 
@@ -222,9 +222,9 @@ pub enum Orphans {
     Leave,
     /// This process inherits them. Those that are found to be members are reaped when they end.
     Inherit,
-    /// The same, and all children of the process are the loop's: every orphan is reaped. One without
-    /// a cookie is a member of a generation contained by a cookie only if its parent was seen to be
-    /// one, or if the process had no child when the generation was started.
+    /// The same, and all children of the process are the loop's: every orphan is reaped. One
+    /// without a cookie is a member of a generation contained by a cookie only if its parent
+    /// was seen to be one, or if the process had no child when the generation was started.
     Adopt,
 }
 

@@ -53,7 +53,8 @@ pub(super) struct Inner {
     pub(super) lingering: Lingering,
     pub(super) scanner: Scanner,
     pub(super) deferred_closes: DeferredCloses,
-    /// Notices that did not fit into the caller's list, or that no event of the poll set announces.
+    /// Notices that did not fit into the caller's list, or that no event of the poll set
+    /// announces.
     pub(super) queued: VecDeque<Notice>,
     /// Makes the names of cookies and cgroups.
     pub(super) names: NameGenerator,

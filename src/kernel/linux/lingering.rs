@@ -1,6 +1,7 @@
 //! Resources that outlive their generation: pipes that kept work still writes to, which are read
-//! and discarded so that the work does not die of SIGPIPE; children that have not ended, reaped when
-//! they do; cgroups that are not empty, removed when they are. The reactor is not told of any of it.
+//! and discarded so that the work does not die of SIGPIPE; children that have not ended, reaped
+//! when they do; cgroups that are not empty, removed when they are. The reactor is not told of any
+//! of it.
 
 use super::containment::cgroup::Cgroup;
 use super::poll::{Interest, Key, Poller};
@@ -78,8 +79,8 @@ impl Lingering {
         }
     }
 
-    /// Removes a cgroup when it is empty. Beyond [`limits::LINGERERS`] cgroups only one try is made,
-    /// now.
+    /// Removes a cgroup when it is empty. Beyond [`limits::LINGERERS`] cgroups only one try is
+    /// made, now.
     pub(crate) fn add_cgroup(&mut self, cgroup: Cgroup, poller: &mut Poller) {
         let cgroups = self.count(|resource| matches!(resource, Resource::Cgroup(_)));
         let number = self.next_number();

@@ -64,8 +64,8 @@ impl Inner {
     }
 
     /// When a wait must end at the latest for the kernel object's own sake: a successful exec makes
-    /// no event, neither does a child whose SIGCHLD the host has caught, and a watch that could not be
-    /// submitted reports nothing.
+    /// no event, neither does a child whose SIGCHLD the host has caught, and a watch that could not
+    /// be submitted reports nothing.
     pub(super) fn internal_deadline(&self) -> Option<Ns> {
         if self.poller.has_unsubmitted() {
             return Some(Ns::ZERO);

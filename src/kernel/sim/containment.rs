@@ -18,11 +18,11 @@ use std::path::Path;
 /// What a generation is contained by, beside its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Contained {
-    /// Nothing.
+    /// The process group alone.
     No,
-    /// A variable.
+    /// A variable in the environment.
     Cookie,
-    /// A cgroup.
+    /// A cgroup of its own.
     Cgroup(CgroupId),
 }
 

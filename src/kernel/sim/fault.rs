@@ -81,7 +81,7 @@ pub enum Fault {
     Write(Errno),
     /// `write`: nothing fits now; a notice follows.
     WriteLater,
-    /// `write`: EPIPE.
+    /// `write` finds no reader (EPIPE).
     NoReader,
     /// `write`: at most so many bytes, though more would fit.
     ShortWrite(usize),
@@ -142,7 +142,7 @@ impl Call {
         Call::Watch,
     ];
 
-    /// Its word.
+    /// The word for this call in scripts and logs.
     pub const fn name(self) -> &'static str {
         match self {
             Call::Spawn => "spawn",
@@ -382,20 +382,20 @@ fn is_aimed(fault: Fault) -> bool {
 
 /// What goes wrong by the seed, each in so many of a thousand cases. The default is: nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Unruly {
+pub struct FaultRates {
     /// `wait`: a notice for nothing.
     pub spurious: u16,
-    /// A notice comes late, by up to [`Unruly::lateness`] after the change it is about.
+    /// A notice comes late, by up to [`FaultRates::lateness`] after the change it is about.
     pub late: u16,
     /// How late at most.
     pub lateness: Ns,
     /// `read`: fewer bytes than are there.
     pub short_reads: u16,
-    /// `wait`: EINTR.
+    /// How often `wait` is interrupted (EINTR), of a thousand.
     pub interrupted: u16,
     /// `collect`: nothing to say though it has ended; it is announced again.
     pub not_yet: u16,
-    /// `watch`: EMFILE.
+    /// How often `watch` finds no descriptor (EMFILE), of a thousand.
     pub no_watch: u16,
     /// `scan`: not complete.
     pub incomplete: u16,
@@ -403,10 +403,10 @@ pub struct Unruly {
     pub shuffled: u16,
 }
 
-impl Unruly {
+impl FaultRates {
     /// Everything that may go wrong without anybody being to blame, often.
-    pub const fn storm() -> Unruly {
-        Unruly {
+    pub const fn storm() -> FaultRates {
+        FaultRates {
             spurious: 100,
             late: 150,
             lateness: Ns::from_millis(2),

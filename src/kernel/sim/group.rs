@@ -84,12 +84,12 @@ impl Sim {
             }
             _ => {}
         }
-        let unruly = self.options.unruly;
+        let fault_rates = self.options.fault_rates;
         let announced = matches!(seen, ExitSeen::Announced(_));
-        if !announced || !self.rng.chance(unruly.not_yet) {
+        if !announced || !self.rng.chance(fault_rates.not_yet) {
             return None;
         }
-        let delay = Ns(self.rng.below(unruly.lateness.0 + 1));
+        let delay = Ns(self.rng.below(fault_rates.lateness.0 + 1));
         self.by_chance(Call::Collect, Fault::NotYet(delay));
         Some(delay)
     }
@@ -293,7 +293,7 @@ impl Sim {
         let mut refused = self
             .take_fault(Call::Scan, None, |p| p.fault == Fault::Incomplete)
             .is_some();
-        if self.rng.chance(self.options.unruly.incomplete) {
+        if self.rng.chance(self.options.fault_rates.incomplete) {
             self.by_chance(Call::Scan, Fault::Incomplete);
             refused = true;
         }
@@ -385,7 +385,7 @@ impl Sim {
         if self.options.members == MemberWatch::Polling {
             return Err(Errno::from_raw(libc::ENOSYS));
         }
-        if self.rng.chance(self.options.unruly.no_watch) {
+        if self.rng.chance(self.options.fault_rates.no_watch) {
             self.by_chance(Call::Watch, Fault::Watch(Errno::from_raw(libc::EMFILE)));
             return Err(Errno::from_raw(libc::EMFILE));
         }

@@ -47,9 +47,9 @@ pub enum Happened {
 /// One line of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// When.
+    /// The virtual time of the entry.
     pub at: Ns,
-    /// What.
+    /// What happened at that time.
     pub what: Happened,
 }
 
@@ -60,15 +60,15 @@ pub enum Violation {
     Unpinned {
         /// The number; negative for a group.
         target: i64,
-        /// The signal.
+        /// The signal that was sent.
         signal: Signal,
     },
     /// A signal was about to reach a process that is no descendant of the generation's leader. It
     /// was refused.
     Stranger {
-        /// The process.
+        /// The process that was reached.
         pid: u32,
-        /// The signal.
+        /// The signal that was sent.
         signal: Signal,
     },
     /// The host went to sleep though the end of this leader was announced and nobody had asked for

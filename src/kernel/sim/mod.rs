@@ -42,7 +42,7 @@ mod test_control;
 mod tests;
 pub mod world;
 
-pub use fault::{Call, Fault, Unruly};
+pub use fault::{Call, Fault, FaultRates};
 pub use log::Violation;
 pub use script::Script;
 pub use world::{Reaper, World};
@@ -106,7 +106,7 @@ pub struct SimOptions {
     /// kernel in its hands.
     pub log: bool,
     /// What goes wrong by the seed.
-    pub unruly: Unruly,
+    pub fault_rates: FaultRates,
 }
 
 impl Default for SimOptions {
@@ -128,7 +128,7 @@ impl Default for SimOptions {
             pid_max: 4_194_304,
             tag: 1,
             log: true,
-            unruly: Unruly::default(),
+            fault_rates: FaultRates::default(),
         }
     }
 }
@@ -261,7 +261,7 @@ impl Sim {
         self.world.run_until(end);
     }
 
-    /// The world.
+    /// The simulated processes, groups and pipes.
     pub fn world(&self) -> &World {
         &self.world
     }
@@ -321,8 +321,8 @@ impl Sim {
     }
 
     /// Other chances from now on.
-    pub fn set_unruly(&mut self, unruly: Unruly) {
-        self.options.unruly = unruly;
+    pub fn set_unruly(&mut self, fault_rates: FaultRates) {
+        self.options.fault_rates = fault_rates;
     }
 
     /// What a kernel must never be made to do, and was. Every test ends with this being empty.

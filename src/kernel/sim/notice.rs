@@ -63,11 +63,11 @@ impl Sim {
             }
             _ => {}
         }
-        let unruly = self.options.unruly;
-        if !self.rng.chance(unruly.late) {
+        let fault_rates = self.options.fault_rates;
+        if !self.rng.chance(fault_rates.late) {
             return Ns::ZERO;
         }
-        let late = Ns(self.rng.below(unruly.lateness.0 + 1));
+        let late = Ns(self.rng.below(fault_rates.lateness.0 + 1));
         self.by_chance(Call::Wait, Fault::Late(late));
         late
     }
@@ -198,10 +198,10 @@ impl Sim {
         if let Some(errno) = self.wait_fault() {
             return Err(WaitError::Failed(errno));
         }
-        let unruly = self.options.unruly;
+        let fault_rates = self.options.fault_rates;
         let is_idle = !self.is_due() && !self.untold().any(|(_, known)| known);
         // What is ready comes before a signal, as in epoll_wait(2).
-        let by_chance = self.rng.chance(unruly.interrupted) && is_idle;
+        let by_chance = self.rng.chance(fault_rates.interrupted) && is_idle;
         if by_chance {
             self.by_chance(Call::Wait, Fault::Interrupted);
         }
@@ -213,7 +213,7 @@ impl Sim {
         {
             return Ok(());
         }
-        if self.rng.chance(unruly.spurious) {
+        if self.rng.chance(fault_rates.spurious) {
             self.spurious_by_chance();
         }
         match until {
@@ -274,7 +274,7 @@ impl Sim {
     /// Hands out what is due, by rank; what does not fit stays.
     fn give(&mut self, out: &mut Notices) {
         let now = self.world.now;
-        if self.rng.chance(self.options.unruly.shuffled) {
+        if self.rng.chance(self.options.fault_rates.shuffled) {
             self.rng.shuffle(&mut self.pending);
         }
         // Stable: within a rank in the order in which it came about.

@@ -30,7 +30,7 @@ pub enum HostEnd {
 /// A pipe between the host and its children.
 #[derive(Clone, Debug)]
 pub struct Pipe {
-    /// Which way.
+    /// Whether the host reads or writes it.
     pub flow: Flow,
     /// Bytes that fit.
     pub capacity: usize,

@@ -18,29 +18,29 @@ pub const INIT: u32 = 1;
 /// What a process's descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Descriptor {
-    /// Closed: EBADF.
+    /// The number is closed (EBADF).
     Closed,
     /// /dev/null, or something of the host's: takes everything, gives nothing.
     Null,
-    /// A pipe.
+    /// An end of this pipe.
     Pipe(PipeId),
 }
 
 /// What a signal does to a process, if not the default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Disposition {
-    /// Nothing.
+    /// The signal is ignored.
     Ignored,
-    /// These acts.
+    /// The process does these acts.
     Handled(Acts),
 }
 
 /// Bytes that are being written.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// [`super::script::pattern`].
+    /// The bytes of [`super::script::pattern`].
     Pattern,
-    /// These.
+    /// The bytes of this text.
     Text(Arc<[u8]>),
 }
 
@@ -59,7 +59,7 @@ pub enum Doing {
     Writing(Stream, Source, u64, u64),
     /// Reading stdin; `None` to its end.
     Reading(Option<u64>),
-    /// Copying stdin.
+    /// Copying stdin to this stream.
     Copying(Stream),
     /// Waiting for its children.
     Waiting,
@@ -96,7 +96,7 @@ impl Frame {
 /// What a process does next.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// This act.
+    /// Doing this act of its script.
     Act(Act),
     /// It goes on with what a signal had interrupted.
     Resumed(Signal),
@@ -107,7 +107,7 @@ pub enum Step {
 /// Whether a process can run, besides what its acts say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// It can.
+    /// It can be executed.
     Able,
     /// Stopped by a signal (T).
     Stopped,
@@ -121,13 +121,13 @@ pub enum Condition {
 /// A process of the simulated world.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// Its number.
+    /// Its process id.
     pub pid: u32,
     /// Its parent's number.
     pub ppid: u32,
-    /// Its group.
+    /// Its process group id.
     pub pgid: u32,
-    /// Its session.
+    /// Its session id.
     pub sid: u32,
     /// Which process it is, whatever its number: what a pidfd holds on to.
     pub birth: u64,
@@ -205,7 +205,7 @@ impl Process {
         self.born.0 / 10_000_000
     }
 
-    /// A descriptor.
+    /// What this channel is connected to.
     pub fn fd(&self, channel: Channel) -> Descriptor {
         self.fds
             .get(channel.number())

@@ -93,9 +93,9 @@ pub enum Act {
     Name(String),
     /// The main thread ends, another goes on.
     Outlive(Ns),
-    /// Another user.
+    /// Becomes another user.
     User(u32),
-    /// Uninterruptible.
+    /// Enters an uninterruptible sleep.
     Unkillable,
     /// Ends with this code.
     Exit(i32),
@@ -117,7 +117,7 @@ pub struct Program {
 /// A descriptor of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channel {
-    /// Descriptor 0.
+    /// Descriptor 0 of the process.
     Stdin,
     /// Descriptor 1 or 2.
     Output(Stream),
@@ -140,7 +140,7 @@ pub enum Target {
     Me,
     /// Its whole group, itself included.
     Group,
-    /// Its parent.
+    /// The parent of the process.
     Parent,
     /// The child that it forked last; nobody, if it has forked none.
     Child,
@@ -167,7 +167,7 @@ impl Script {
         })
     }
 
-    /// Its acts.
+    /// The acts of the script, in order.
     pub fn acts(&self) -> &Acts {
         &self.acts
     }

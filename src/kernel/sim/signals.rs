@@ -10,7 +10,7 @@ use crate::types::{Exit, Signal, StatusSource};
 pub enum Reached {
     /// Somebody got it (a zombie counts, as in kill(2)).
     Somebody,
-    /// ESRCH.
+    /// No such process (ESRCH).
     Nobody,
     /// EPERM from everybody.
     Refused,

@@ -258,7 +258,7 @@ impl Sim {
             }
             _ => {}
         }
-        if self.rng.chance(self.options.unruly.short_reads) {
+        if self.rng.chance(self.options.fault_rates.short_reads) {
             limit = limit.min(1 + usize::try_from(self.rng.below(there as u64 + 1)).unwrap_or(0));
             self.by_chance(Call::Read, Fault::ShortRead(limit));
         }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// How far a leader's end has come, as the kernel object sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExitSeen {
-    /// Not announced.
+    /// No notice has been given.
     No,
     /// A notice was given, when so many batches had been read; nobody has asked yet.
     Announced(u64),
@@ -23,7 +23,7 @@ pub(super) struct Known {
     pub(super) birth: u64,
 }
 
-/// A generation.
+/// What the kernel keeps of one generation.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) sequence: u32,
@@ -42,7 +42,7 @@ pub(super) struct Entry {
     pub(super) told: Vec<Known>,
 }
 
-/// All generations.
+/// The generations, by slot.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     entries: BTreeMap<u32, Entry>,

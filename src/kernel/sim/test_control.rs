@@ -7,7 +7,7 @@ use super::world::{Mark, Recipe, World};
 use crate::types::{Exit, Ns, Signal, Stream};
 
 impl World {
-    /// The time.
+    /// The virtual time.
     pub fn now(&self) -> Ns {
         self.now
     }
@@ -17,7 +17,7 @@ impl World {
         self.processes.values()
     }
 
-    /// One process.
+    /// The process with this number, zombies included.
     pub fn process(&self, pid: u32) -> Option<&Process> {
         self.processes.get(&pid)
     }

@@ -1,7 +1,7 @@
 //! The simulated kernel is itself what it simulates: its processes, pipes, signals and edges behave
 //! as Linux's do.
 
-use super::fault::{Fault, Unruly};
+use super::fault::{Fault, FaultRates};
 use super::log::{Happened, Violation};
 use super::process::Condition;
 use super::script::{Script, pattern};
@@ -628,7 +628,7 @@ fn kept_work_goes_on_writing_into_a_pipe_that_lingers() {
 /// One world with everything in it, seen through its log.
 fn story(seed: u64) -> Vec<super::log::Entry> {
     let mut sim = Sim::new(SimOptions {
-        unruly: Unruly::storm(),
+        fault_rates: FaultRates::storm(),
         pipe: 4096,
         ..SimOptions::seeded(seed)
     });

@@ -37,7 +37,7 @@ pub(super) struct Rules {
 /// What is kept of a child of the host that has ended: what a pidfd still knows.
 #[derive(Clone, Copy, Debug)]
 pub struct Obituary {
-    /// When.
+    /// The virtual time at which it is due.
     pub at: Ns,
     /// How it ended.
     pub exit: Exit,

@@ -169,7 +169,8 @@ impl Drain {
                 self.begin_last_read(cx, reason);
             }
             DrainMessage::GroupEmpty | DrainMessage::StopEnded(_) => {
-                // Either no member is left that could write, or those that are left cannot be ended.
+                // Either no member is left that could write, or those that are left cannot be
+                // ended.
                 if !stop.is_idle() {
                     self.begin_last_read(cx, ReadReason::Stop);
                 }

@@ -61,7 +61,7 @@ pub struct Delivered {
 /// Whether every process that counts as background work can be named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Naming {
-    /// Every one.
+    /// Every holder or survivor is named.
     Complete,
     /// Scans were incomplete: somebody may be there whom nobody has found.
     Incomplete,

@@ -20,7 +20,7 @@ pub type Edge = (&'static str, &'static str);
 /// How much of the truth the kernel tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Clarity {
-    /// Everything.
+    /// Everything can be observed.
     Clear,
     /// Scans of processes may be incomplete.
     IncompleteScans,

@@ -39,7 +39,7 @@ struct Slot {
     owners: Owners,
 }
 
-/// All heads.
+/// The table of all beginnings.
 pub(crate) struct Heads {
     /// By the hash of the window: [`FIRST`], [`LAST`].
     windows: Box<[u8; 1 << WINDOW_BITS]>,

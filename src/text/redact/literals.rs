@@ -14,7 +14,7 @@ use std::ops::Range;
 struct Node {
     /// Its last byte.
     byte: u8,
-    /// Its length.
+    /// The length of the prefix in bytes.
     depth: u32,
     /// The length of the longest literal that it ends with, 0 for none.
     literal: u32,
@@ -26,7 +26,7 @@ struct Node {
     sibling: u32,
 }
 
-/// All literals.
+/// The automaton of all registered secrets.
 #[derive(Debug)]
 pub(crate) struct Literals {
     /// The root first.

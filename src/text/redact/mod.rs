@@ -11,17 +11,18 @@
 //! Text that holds nothing is passed over by a vector search for the beginnings of all shapes, as
 //! long as no literal is registered.
 //!
-//! One pass over the text of a line collects the places at which something may begin. The registered literals
-//! among them are found first. Then each place of a shape is tried in order, unless it lies within
-//! a secret that was found before it.
+//! One pass over the text of a line collects the places at which something may begin. The
+//! registered literals among them are found first. Then each place of a shape is tried in order,
+//! unless it lies within a secret that was found before it.
 //!
 //! # Redacting twice is redacting once
 //!
 //! A mark that stands in the text already is a border: nothing is found across it. So after a
 //! redaction only the text between the marks can hold a secret, and there is none if each shape is
 //! tried twice, with the whole text before it and with the text from the last secret on: a shape is
-//! found in the beginning of a text only if it is found in the whole ([`token_patterns`]). The first
-//! of the two makes sure that whoever registers more literals never sees more of a larger secret.
+//! found in the beginning of a text only if it is found in the whole ([`token_patterns`]). The
+//! first of the two makes sure that whoever registers more literals never sees more of a larger
+//! secret.
 
 mod heads;
 pub(crate) mod key_value;

@@ -12,7 +12,7 @@ use super::scan::{Class, Scan};
 use super::{key_value, pem};
 use std::ops::Range;
 
-/// A shape.
+/// A known format of a token.
 pub(crate) struct Shape {
     /// The texts with one of which it begins.
     pub(crate) begins: &'static [&'static str],

@@ -32,8 +32,8 @@ impl Host {
         }
     }
 
-    /// `sh -c SCRIPT` with the mark on it; both streams captured, nothing delivered, background work
-    /// waited for.
+    /// `sh -c SCRIPT` with the mark on it; both streams captured, nothing delivered, background
+    /// work waited for.
     pub(crate) fn shell(&self, script: &str) -> Command {
         let mut command = Command::shell(script);
         self.mark.put_on(&mut command);

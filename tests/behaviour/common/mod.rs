@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 /// Longer than anything takes that happens at all, on a machine that is busy with other things.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
-/// Milliseconds.
+/// A duration in milliseconds.
 pub(crate) const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
@@ -40,7 +40,7 @@ pub(crate) enum Mode {
     Pidfd,
     /// Pidfds as kernels before 6.9 have them: the group by other ways.
     OldGroup,
-    /// SIGCHLD.
+    /// Exits are learnt from SIGCHLD.
     Sigchld,
     /// Pidfds, with io_uring as the poll set (epoll where the kernel refuses it).
     Uring,

@@ -33,7 +33,7 @@ impl Tracer {
         Tracer(tracer)
     }
 
-    /// Ends it.
+    /// Detaches the tracer.
     pub(crate) fn let_go(mut self) {
         drop(self.0.stdin.take());
         self.0.wait().expect("the tracer ends");

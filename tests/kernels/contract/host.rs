@@ -189,8 +189,8 @@ impl<R: Rig> Host<R> {
         (op.result, bytes)
     }
 
-    /// Reads as a reactor does: at once while more is available, else after the next notice; to end of file. The
-    /// bytes, and how many notices it took.
+    /// Reads as a reactor does: at once while more is available, else after the next notice; to end
+    /// of file. The bytes, and how many notices it took.
     #[track_caller]
     pub(crate) fn read_to_end(&mut self, stream: Token, size: usize) -> (Vec<u8>, usize) {
         let (mut all, mut notices) = (Vec::new(), 0);

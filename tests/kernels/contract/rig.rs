@@ -19,7 +19,7 @@ pub(crate) fn run<R: Rig>(test: &str, module: &str, promise: fn()) {
 
 /// A kernel, and the world it is in.
 pub(crate) trait Rig: Sized {
-    /// The kernel.
+    /// The kernel under test.
     type K: Kernel;
     /// It has real processes.
     const IS_REAL: bool;
@@ -30,7 +30,7 @@ pub(crate) trait Rig: Sized {
 
     /// A new one.
     fn new() -> Self;
-    /// The kernel.
+    /// The kernel under test.
     fn kernel(&mut self) -> &mut Self::K;
     /// Lets time pass without a call of the kernel.
     fn pass(&mut self, time: Duration);

@@ -3,7 +3,7 @@
 use super::rig::{Failure, NO_GROUP_SIGNAL, Rig, SIGCHLD, STORM};
 use crate::support;
 use lastwords::__internals::command::plan::Plan;
-use lastwords::sim::{Fault, Ns, Script, Sim, SimOptions, Unruly, Violation};
+use lastwords::sim::{Fault, FaultRates, Ns, Script, Sim, SimOptions, Violation};
 use lastwords::{CgroupOptions, Errno, ExitSource, Signal, SpawnStep};
 use std::time::Duration;
 
@@ -23,10 +23,10 @@ impl<const KIND: u8> Rig for SimRig<KIND> {
             options.exit_source = ExitSource::Sigchld;
         }
         if KIND & STORM != 0 {
-            options.unruly = Unruly {
+            options.fault_rates = FaultRates {
                 no_watch: 0,
                 incomplete: 0,
-                ..Unruly::storm()
+                ..FaultRates::storm()
             };
         }
         SimRig(Sim::new(options))

@@ -11,7 +11,7 @@ pub(crate) struct Census {
     pub(crate) descriptors: BTreeMap<u32, String>,
     /// Children, zombies included.
     pub(crate) children: Vec<u32>,
-    /// Threads.
+    /// Threads of this process.
     pub(crate) threads: usize,
     /// Anonymous memory mappings (stacks among them).
     pub(crate) mappings: usize,
@@ -21,7 +21,7 @@ pub(crate) struct Census {
 const MAPPINGS_SLACK: usize = 4;
 
 impl Census {
-    /// Counts.
+    /// Counts what this process has now.
     pub(crate) fn take() -> Census {
         let mut descriptors = BTreeMap::new();
         for entry in fs::read_dir("/proc/self/fd")

@@ -248,7 +248,7 @@ fn host_moves(at: &Joined, config: &Config, list: &mut Vec<Move>) {
     }
 }
 
-/// Does it.
+/// Plays this move on the world.
 pub(crate) fn play(turn: &mut Turn<'_>, step: Move) {
     let zero = Ns::ZERO;
     match step {

@@ -16,7 +16,7 @@ pub(crate) struct Plan {
     /// A fault that ends the loop is among them.
     is_fatal: bool,
     spawns: usize,
-    /// Its own.
+    /// The fault that this call had.
     own: Option<(Call, Fault)>,
 }
 

@@ -1,7 +1,7 @@
 //! What children do and what their host wants of them, from numbers.
 
 use lastwords::__internals::kernel::Orphans;
-use lastwords::sim::{Ns, Reaper, Rng, SimOptions, Unruly};
+use lastwords::sim::{FaultRates, Ns, Reaper, Rng, SimOptions};
 use lastwords::{
     BackgroundPolicy, Bound, Capture, CgroupOptions, Command, Containment, DrainPolicy, ExitSource,
     MemberWatch, StopPolicy, Wait,
@@ -181,10 +181,10 @@ pub(crate) fn options(rng: &mut Rng, seed: u64) -> SimOptions {
         options.pid_max = 2000;
     }
     if chance(rng, 60) {
-        options.unruly = Unruly {
+        options.fault_rates = FaultRates {
             not_yet: rng.pick(&[0, 0, 100]),
             incomplete: rng.pick(&[0, 0, 50]),
-            ..Unruly::storm()
+            ..FaultRates::storm()
         };
     }
     options

@@ -2,10 +2,10 @@
 //! listed, killed as a whole, and removed.
 //!
 //! The files that are used, after the kernel's documentation (admin-guide/cgroup-v2):
-//! `cgroup.events` says `populated 0` when no living process is left in the cgroup and below it, and
-//! signals a change by POLLPRI (at most about every 10 ms; a plain read is always current);
-//! `cgroup.procs` lists the processes, zombies excepted; `cgroup.kill` (Linux 5.14) sends SIGKILL to
-//! every process in the cgroup and below it.
+//! `cgroup.events` says `populated 0` when no living process is left in the cgroup and below it,
+//! and signals a change by POLLPRI (at most about every 10 ms; a plain read is always current);
+//! `cgroup.procs` lists the processes, zombies excepted; `cgroup.kill` (Linux 5.14) sends SIGKILL
+//! to every process in the cgroup and below it.
 
 use crate::command::{CgroupOptions, NO_CGROUP2, cgroup_refused as refused};
 use crate::kernel::linux::process::pidfd;

@@ -18,7 +18,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 pub(crate) enum ContainmentState {
     /// A variable in the environment.
     Cookie(Cookie),
-    /// A cgroup.
+    /// A cgroup of its own, which the loop made.
     Cgroup(Cgroup),
 }
 
@@ -27,8 +27,8 @@ pub(crate) enum ContainmentState {
 pub(crate) struct Cookie {
     /// The variable as `NAME=1`.
     variable: CString,
-    /// A time right before the leader was started, in clock ticks since boot. An older process does
-    /// not descend from it.
+    /// A time right before the leader was started, in clock ticks since boot. An older process
+    /// does not descend from it.
     pub since: u64,
     /// Members outside the group that have got the last signal already.
     signalled: Vec<ProcessIdentity>,

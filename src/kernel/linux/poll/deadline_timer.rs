@@ -1,5 +1,5 @@
-//! The timer of [`crate::kernel::Kernel::alarm`]: a timerfd(2) in the poll set, for hosts that watch
-//! only the descriptor.
+//! The timer of [`crate::kernel::Kernel::alarm`]: a timerfd(2) in the poll set, for hosts that
+//! watch only the descriptor.
 
 use super::{Interest, Key, Poller};
 use crate::types::{Errno, Ns};

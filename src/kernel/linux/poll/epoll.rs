@@ -1,7 +1,7 @@
 //! The poll set on one edge-triggered epoll, through mio.
 //!
-//! Each change is reported once. Data and a hang-up come as a single edge that is never repeated, so
-//! a stream whose hang-up was reported must be read until its end.
+//! Each change is reported once. Data and a hang-up come as a single edge that is never repeated,
+//! so a stream whose hang-up was reported must be read until its end.
 
 use super::event::{Interest, Key, Ready};
 use crate::types::{Errno, Ns, Token};

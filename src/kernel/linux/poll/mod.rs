@@ -52,8 +52,8 @@ impl Poller {
     }
 
     /// How many reads are worth doing before the poll set is asked again: one with epoll, where
-    /// each read is a system call of its own; a whole batch with io_uring, which does a batch in one
-    /// system call.
+    /// each read is a system call of its own; a whole batch with io_uring, which does a batch in
+    /// one system call.
     pub(crate) fn reads_per_batch(&self) -> usize {
         match self {
             Poller::Epoll(_) => 1,

@@ -48,8 +48,8 @@ extern "C" fn on_abort(signal: libc::c_int) {
         let call = libc::SYS_pidfd_send_signal;
         // SAFETY: pidfd_send_signal(2) takes numbers and a null pointer.
         let sent = unsafe { libc::syscall(call, pidfd, libc::SIGKILL, info, WHOLE_GROUP) };
-        // EINVAL: before Linux 6.9. Any other error says that the group is empty, and its number may
-        // belong to somebody else.
+        // EINVAL: before Linux 6.9. Any other error says that the group is empty, and its number
+        // may belong to somebody else.
         // SAFETY: the call has no preconditions.
         let location = unsafe { libc::__errno_location() };
         // SAFETY: it points to the errno of this thread.

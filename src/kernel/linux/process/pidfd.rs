@@ -35,8 +35,8 @@ pub(crate) enum WaitResult {
     Failed(Errno),
 }
 
-/// Asks whether this child has ended, without sleeping. [`CollectMode::Reap`] reaps it; [`CollectMode::KeepZombie`]
-/// leaves the zombie (WNOWAIT).
+/// Asks whether this child has ended, without sleeping. [`CollectMode::Reap`] reaps it;
+/// [`CollectMode::KeepZombie`] leaves the zombie (WNOWAIT).
 pub(crate) fn wait_child(child: ChildRef<'_>, mode: CollectMode) -> WaitResult {
     let leave = match mode {
         CollectMode::Reap => 0,
@@ -226,7 +226,7 @@ pub(crate) fn pid_of(pid: u32) -> Option<rustix::process::Pid> {
 /// Who gets a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SignalScope {
-    /// The process.
+    /// The signal goes to the process alone.
     Process,
     /// The process group that the process leads or has led. Through a pidfd this needs
     /// PIDFD_SIGNAL_PROCESS_GROUP (Linux 6.9).

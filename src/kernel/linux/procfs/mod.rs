@@ -112,7 +112,7 @@ fn printable(comm: &[u8]) -> String {
 pub(crate) enum Inode {
     /// A pipe; both of its ends have this inode number.
     Pipe(u64),
-    /// A socket.
+    /// The inode number of a socket.
     Socket(u64),
 }
 
@@ -466,8 +466,8 @@ mod tests {
             let mut command = std::process::Command::new("sleep");
             command.arg("60").env_clear();
             for n in 0..before {
-                // Variables before the one that is looked for, longer than the read buffer, with the
-                // wanted name in their values.
+                // Variables before the one that is looked for, longer than the read buffer, with
+                // the wanted name in their values.
                 command.env(
                     format!("A{n:03}"),
                     format!("{}={}", name("00000001"), "x".repeat(400)),

@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Stage {
-    /// setpgid(2).
+    /// Leading a process group of its own (setpgid(2)).
     Group = 1,
     /// ioctl(TIOCSPGRP): becoming the foreground of the terminal.
     Terminal,
@@ -34,13 +34,13 @@ pub(super) enum Stage {
     Close,
     /// Putting descriptors at their numbers; `item` is the number in the child.
     Place,
-    /// chdir(2).
+    /// Changing the working directory (chdir(2)).
     Chdir,
     /// prlimit64(2); `item` is the place in the list of limits.
     ResourceLimit,
     /// setgroups(2), setresgid(2), setresuid(2).
     User,
-    /// prctl(PR_SET_PDEATHSIG).
+    /// Asking for the parent-death signal (PR_SET_PDEATHSIG).
     Death,
     /// None of the paths to try exists.
     Find,
@@ -101,7 +101,8 @@ pub(super) struct ChildArgs {
     pub other_fds: OtherFds,
     /// Write end of the pipe for the outcome, where the memory is not shared; else -1.
     pub status: RawFd,
-    /// The environment, where it is not the plan's alone. `prepared` keeps the strings of the plan.
+    /// The environment, where it is not the plan's alone. `prepared` keeps the strings of the
+    /// plan.
     pub env: Option<CStringArray>,
     /// The `cgroup.procs` file of the cgroup to enter, or -1. Also -1 if the child was made in the
     /// cgroup.

@@ -50,8 +50,8 @@ const CORE: u64 = bit(libc::SIGQUIT)
 const SA_RESTORER: usize = 0x0400_0000;
 
 /// Handles a core-dumping signal between the unblocking of signals and exec, which resets it to the
-/// default. A core dump takes every process that shares the memory with it before Linux 5.16 (kernel
-/// commit 0258b5fd7c71), and dumps the host's memory on any kernel.
+/// default. A core dump takes every process that shares the memory with it before Linux 5.16
+/// (kernel commit 0258b5fd7c71), and dumps the host's memory on any kernel.
 extern "C" fn exit_on_signal(signal: c_int) {
     loop {
         let _ = sys(

@@ -4,9 +4,9 @@
 //! A clone copies the host's table, and the copy holds the pipe ends of all other children until it
 //! is closed. A child that is stopped or frozen before it can do so would keep their streams open.
 //! So the child is made with CLONE_FILES: it has no copy until close_range(2) with
-//! CLOSE_RANGE_UNSHARE gives it a table of its own, of the lowest numbers only, and it closes all but
-//! its own streams with its next calls. (That is also cheaper where the table is large: a copy takes
-//! 10 µs for each thousand descriptors on the machine where it was measured.)
+//! CLOSE_RANGE_UNSHARE gives it a table of its own, of the lowest numbers only, and it closes all
+//! but its own streams with its next calls. (That is also cheaper where the table is large: a copy
+//! takes 10 µs for each thousand descriptors on the machine where it was measured.)
 //!
 //! Meanwhile the host must not close the child's ends, so a slot holds copies of them. When the
 //! child has a table of its own, the host puts a placeholder onto the slot's numbers, which closes

@@ -1,8 +1,8 @@
 //! Starts children without waiting for exec.
 //!
 //! A child is made by clone3(2) with CLONE_VM and without CLONE_VFORK. It shares the host's memory,
-//! runs [`child::run`] on a small stack of its own, and leaves the memory by exec or by ending, while
-//! the host goes on. The kernel tells the host when: it zeroes [`stack::Shared::tid`]
+//! runs [`child::run`] on a small stack of its own, and leaves the memory by exec or by ending,
+//! while the host goes on. The kernel tells the host when: it zeroes [`stack::Shared::tid`]
 //! (CLONE_CHILD_CLEARTID). Zero means that stack and arguments are free again, and zero without a
 //! failed step means that exec has succeeded.
 //!
@@ -12,18 +12,20 @@
 //! ```
 //!
 //! What the code must take care of:
-//! * Until it has called exec or closed them, the child has copies of the host's descriptors (or, with
-//!   a slot, shares the host's table: `fd_slot.rs`). So a watched descriptor is taken out of the poll
-//!   set before it is closed, and the host closes the child's ends whether or not the spawn succeeds.
+//! * Until it has called exec or closed them, the child has copies of the host's descriptors (or,
+//!   with a slot, shares the host's table: `fd_slot.rs`). So a watched descriptor is taken out of
+//!   the poll set before it is closed, and the host closes the child's ends whether or not the
+//!   spawn succeeds.
 //! * Before the child has called setpgid(2), a signal to its group gets ESRCH. So the host calls
 //!   setpgid too, before [`Spawner::launch`] returns.
-//! * A debugger would lose its breakpoints in the shared memory, and valgrind and some filters refuse
-//!   clone3: [`CloneMethod`].
+//! * A debugger would lose its breakpoints in the shared memory, and valgrind and some filters
+//!   refuse clone3: [`CloneMethod`].
 //! * dup3(a, a), and source numbers that are also target numbers: `fd_remap.rs`.
 //! * A child that never calls exec (a frozen cgroup, a dead file system) keeps its memory. If
 //!   [`PendingSpawn`] is dropped first, the memory is leaked, not freed.
-//! * AddressSanitizer, if this crate is built with it, takes stack frames from a "fake stack" of the
-//!   host's thread, which the child must not use: `ASAN_OPTIONS=detect_stack_use_after_return=0`.
+//! * AddressSanitizer, if this crate is built with it, takes stack frames from a "fake stack" of
+//!   the host's thread, which the child must not use:
+//!   `ASAN_OPTIONS=detect_stack_use_after_return=0`.
 
 #![expect(unsafe_code, reason = "clone, and the descriptor it makes")]
 
@@ -85,11 +87,11 @@ const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 pub(crate) struct SpawnOptions {
     /// Suspend the caller until exec. Needed under valgrind.
     pub vfork: bool,
-    /// Use clone3(2).
+    /// Whether to use clone3(2) in place of clone(2).
     pub clone3: bool,
-    /// Use CLONE_PIDFD.
+    /// Whether to ask for a pidfd with CLONE_PIDFD.
     pub pidfd: bool,
-    /// Use close_range(2).
+    /// Whether to use close_range(2).
     pub close_range: bool,
 }
 

@@ -1,5 +1,6 @@
 //! A plan as the child needs it: argv, envp, paths to try, and numbers. It is built anew for each
-//! start, because the host's environment and PATH are those of the moment, and is dropped after exec.
+//! start, because the host's environment and PATH are those of the moment, and is dropped after
+//! exec.
 
 #![expect(
     unsafe_code,
@@ -65,7 +66,7 @@ impl CStringArray {
         CStringArray { owned, pointers }
     }
 
-    /// The strings.
+    /// The strings, without the array of pointers.
     pub(super) fn list(&self) -> &[CString] {
         &self.owned
     }
@@ -97,7 +98,7 @@ pub(super) struct Prepared {
     pub dir: Option<CString>,
     /// The file mode creation mask; `None` for the host's.
     pub umask: Option<u32>,
-    /// Resource limits.
+    /// Resource limits for setrlimit(2).
     pub limits: Vec<ResourceLimit>,
     /// User and group to change to.
     pub user: UserPlan,
@@ -259,8 +260,8 @@ fn search_path(plan: &Plan) -> OsString {
         .unwrap_or_else(|| DEFAULT_PATH.into())
 }
 
-/// The paths to try, as execvp(3) builds them. Entries that are too long for a path are passed over,
-/// but a name that is too long for any directory is an error.
+/// The paths to try, as execvp(3) builds them. Entries that are too long for a path are passed
+/// over, but a name that is too long for any directory is an error.
 fn candidates(program: &OsStr, path: &OsStr) -> Result<Vec<CString>, SpawnError> {
     if program.len() > NAME_MAX {
         return Err(

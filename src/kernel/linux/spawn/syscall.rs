@@ -2,8 +2,8 @@
 //!
 //! There the child shares its memory, and the thread pointer, with the host's running threads. A
 //! wrapper of the C library would write the `errno` of a host thread and may take its locks, and
-//! `rustix` promises nothing about such use. These functions execute one instruction each: arguments
-//! and result are in registers, and results from -4095 to -1 are errors.
+//! `rustix` promises nothing about such use. These functions execute one instruction each:
+//! arguments and result are in registers, and results from -4095 to -1 are errors.
 //!
 //! Each call that the child makes changes only what the kernel keeps for the child itself:
 //!

@@ -93,8 +93,8 @@ pub(crate) fn room_and_spare(op: &mut ReadOp) -> [IoSliceMut<'_>; 2] {
     [IoSliceMut::new(room), IoSliceMut::new(op.spare.bytes_mut())]
 }
 
-/// Reads a stream that an edge-triggered poll set watches. Bytes that were there before the read make
-/// no new edge, so a short read reports more unless the pipe is known to be empty.
+/// Reads a stream that an edge-triggered poll set watches. Bytes that were there before the read
+/// make no new edge, so a short read reports more unless the pipe is known to be empty.
 pub(crate) fn read_edge_triggered(reader: &mut Reader, op: &mut ReadOp) -> ReadResult {
     let result = read_once(reader, op);
     match result {
@@ -109,8 +109,8 @@ pub(crate) fn read_edge_triggered(reader: &mut Reader, op: &mut ReadOp) -> ReadR
     }
 }
 
-/// A writer that has set O_DIRECT (pipe(2)) makes packets of at most a page each, and a read returns
-/// one packet, however many there are. So after a read of at most a page the pipe is asked.
+/// A writer that has set O_DIRECT (pipe(2)) makes packets of at most a page each, and a read
+/// returns one packet, however many there are. So after a read of at most a page the pipe is asked.
 fn may_have_more_packets(fd: BorrowedFd<'_>, n: usize) -> bool {
     n <= rustix::param::page_size() && ioctl_fionread(fd) != Ok(0)
 }

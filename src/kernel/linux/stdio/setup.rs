@@ -125,8 +125,9 @@ impl StdioSetup {
     }
 }
 
-/// A descriptor that the host gives to a child. A pipe is made blocking: one that lastwords has made
-/// is non-blocking on the host's side, and programs do not expect EAGAIN of their standard streams.
+/// A descriptor that the host gives to a child. A pipe is made blocking: one that lastwords has
+/// made is non-blocking on the host's side, and programs do not expect EAGAIN of their standard
+/// streams.
 fn given(fd: &OwnedFd) -> ChildEnd {
     let is_pipe = rustix::fs::fstat(fd)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo);

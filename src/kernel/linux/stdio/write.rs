@@ -55,8 +55,8 @@ fn write_without_signal(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, i32> 
         iov_base: bytes.as_ptr().cast_mut().cast(),
         iov_len: bytes.len(),
     };
-    // The raw call, because not every C library passes an unknown flag on. Each argument is as wide as
-    // a register. Offset -1 means the present position (readv(2)).
+    // The raw call, because not every C library passes an unknown flag on. Each argument is as wide
+    // as a register. Offset -1 means the present position (readv(2)).
     // SAFETY: the one piece is `bytes`, which the kernel only reads.
     let n = unsafe {
         libc::syscall(
@@ -72,8 +72,8 @@ fn write_without_signal(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, i32> 
     usize::try_from(n).map_err(|_| last_errno())
 }
 
-/// Writes with SIGPIPE blocked in this thread. The kernel sends the signal to the writing thread before
-/// write(2) returns, so it is taken back here, unless it was pending before.
+/// Writes with SIGPIPE blocked in this thread. The kernel sends the signal to the writing thread
+/// before write(2) returns, so it is taken back here, unless it was pending before.
 fn write_under_mask(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, i32> {
     let pipe = sigpipe();
     let was_pending = is_pending(libc::SIGPIPE);

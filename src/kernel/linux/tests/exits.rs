@@ -86,7 +86,8 @@ fn loops_in_several_threads_do_not_disturb_each_other() {
                         rig.exit(token, CollectMode::Reap).exit,
                         Exit::with_code(round % 7, StatusSource::Waitid)
                     );
-                    // End of file may come later, when the other threads' children have called exec.
+                    // End of file may come later, when the other threads' children have called
+                    // exec.
                     assert_eq!(
                         rig.rest(token, Stream::Stdout),
                         format!("{round}\n").as_bytes()

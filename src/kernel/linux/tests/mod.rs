@@ -151,7 +151,7 @@ impl Rig {
         self.linux.outcome(token)
     }
 
-    /// Reads once.
+    /// Reads the stream once and gives the bytes.
     fn read(&mut self, token: Token, stream: Stream) -> (ReadResult, Vec<u8>) {
         let mut batch = Batch::new();
         let spare = self.pool.take(limits::BLOCK);

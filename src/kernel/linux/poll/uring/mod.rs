@@ -12,13 +12,13 @@
 //!   write. So a poll is removed, and the removal is submitted, before a close takes effect.
 //! * The kernel posts a completion in the context of the thread that armed the poll, and cancels
 //!   the poll when that thread ends. The next wait then arms it again.
-//! * Completions stay in the ring until a wait takes them, so that the ring's descriptor is readable
-//!   while an event waits. Only when the ring overflows are they moved into memory; then a no-op
-//!   keeps the descriptor readable.
+//! * Completions stay in the ring until a wait takes them, so that the ring's descriptor is
+//!   readable while an event waits. Only when the ring overflows are they moved into memory; then a
+//!   no-op keeps the descriptor readable.
 //!
 //! The ring uses COOP_TASKRUN. It does not use SINGLE_ISSUER, since a loop may be sent to another
-//! thread, nor DEFER_TASKRUN, which does not wake an epoll that watches the ring. A host that sleeps
-//! in epoll_wait(2) on the descriptor may see EINTR when a completion is posted.
+//! thread, nor DEFER_TASKRUN, which does not wake an epoll that watches the ring. A host that
+//! sleeps in epoll_wait(2) on the descriptor may see EINTR when a completion is posted.
 
 mod probe;
 mod read;

@@ -69,8 +69,8 @@ fn try_reads(ring: &mut Uring, reader: BorrowedFd<'_>, writer: &OwnedFd) -> Resu
 }
 
 /// A removed poll must have ended, since only then has it released the open file. Whether the pipe
-/// is closed thereby cannot be observed here: a child of another thread that has not called exec yet
-/// may hold copies of its descriptors.
+/// is closed thereby cannot be observed here: a child of another thread that has not called exec
+/// yet may hold copies of its descriptors.
 fn try_removal(ring: &mut Uring, reader: BorrowedFd<'_>, writer: &OwnedFd) -> Result<(), Refusal> {
     if !ring.remove_and_confirm(reader) {
         return Err(Refusal::unexpected("a poll that was removed does not end"));

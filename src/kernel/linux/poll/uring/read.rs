@@ -10,7 +10,7 @@ use io_uring::{opcode, types};
 use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// A read.
+/// One read that a ring is to do.
 #[derive(Debug)]
 pub(crate) struct RingRead<'a> {
     pub fd: BorrowedFd<'a>,

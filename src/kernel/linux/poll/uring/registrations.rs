@@ -20,7 +20,7 @@ pub(crate) enum State {
 /// What a poll reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PollMode {
-    /// Readiness, once.
+    /// The ring tells readiness once and must be asked again.
     OneShot,
     /// The present state, and then every change until it is removed.
     Multishot,

@@ -34,7 +34,7 @@ type Injected = VecDeque<Errno>;
 #[cfg(not(test))]
 type Injected = ();
 
-/// A ring.
+/// An io_uring that serves as the poll set and does the reads.
 pub(crate) struct Uring {
     ring: IoUring,
     registrations: Registrations,
@@ -206,8 +206,8 @@ impl Uring {
         self.queued = self.ring.submission().len();
     }
 
-    /// True for a temporary failure: EAGAIN and ENOMEM (no memory for a request), EBUSY (the ring is
-    /// full of completions), EINTR. Any other breaks the ring.
+    /// True for a temporary failure: EAGAIN and ENOMEM (no memory for a request), EBUSY (the ring
+    /// is full of completions), EINTR. Any other breaks the ring.
     fn note_failure(&mut self, e: &io::Error) -> bool {
         let errno = Errno::from(e);
         let passes = matches!(
@@ -328,8 +328,8 @@ impl Uring {
     }
 
     /// Waits until the thread that armed a removed poll has posted its completion, whereby it
-    /// releases the file. True if it has done so in time. A thread does so as soon as it makes a system call, sleeps in one, or is
-    /// interrupted.
+    /// releases the file. True if it has done so in time. A thread does so as soon as it makes a
+    /// system call, sleeps in one, or is interrupted.
     fn await_release(&mut self, name: UserData) -> bool {
         for _ in 0..RELEASE_TIMEOUT.as_millis() {
             let (mut unread, mut is_noted) = (0, false);

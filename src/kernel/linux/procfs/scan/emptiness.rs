@@ -64,7 +64,8 @@ impl ScanState {
 }
 
 /// Whether the generation has certainly no orphan without a cookie. A generation that owns all
-/// orphans has none if this process has no child. That cannot be asked while a leader is not reaped.
+/// orphans has none if this process has no child. That cannot be asked while a leader is not
+/// reaped.
 fn has_no_orphans(target: &Target, table: &Table, escapees: &EscapeeSearch) -> bool {
     !escapees.owns_orphans(target.token)
         || table.iter().any(|row| row.leader != LeaderState::Reaped)

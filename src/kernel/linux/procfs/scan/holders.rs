@@ -10,8 +10,8 @@ use crate::types::{Holder, Stream, limits};
 use std::mem::MaybeUninit;
 
 impl ScanState {
-    /// Begins to examine the descriptors of a process; returns the cost. The host's own ends are not
-    /// of interest, and neither are those of a leader that has not been reaped.
+    /// Begins to examine the descriptors of a process; returns the cost. The host's own ends are
+    /// not of interest, and neither are those of a leader that has not been reaped.
     pub(super) fn open_fds(&mut self, proc: &Proc, pid: u32) -> usize {
         let is_leader = |target: &Target| {
             matches!(target.search, Search::Holders(_)) && is_unreaped_leader(target, pid)

@@ -127,9 +127,9 @@ impl ScanState {
         }
     }
 
-    /// Checks whether a process belongs to a target by its cookie, or as an orphan of the generation
-    /// that owns them; returns the cost. A process that is older than every leader with a cookie is
-    /// not read further.
+    /// Checks whether a process belongs to a target by its cookie, or as an orphan of the
+    /// generation that owns them; returns the cost. A process that is older than every leader
+    /// with a cookie is not read further.
     fn check_cookie(&mut self, context: Context<'_>, pid: u32, found: &mut Vec<Found>) -> usize {
         let Context {
             proc,

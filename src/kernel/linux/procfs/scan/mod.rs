@@ -30,13 +30,13 @@ mod cost {
     pub(super) const BUDGET_PER_PROCESS: usize = 3;
     /// Reading a piece of a directory.
     pub(super) const LIST: usize = 3;
-    /// getpgid(2).
+    /// Cost of one getpgid(2) call.
     pub(super) const GET_GROUP: usize = 3;
-    /// Reading /proc/PID/stat.
+    /// Cost of reading /proc/PID/stat.
     pub(super) const READ_STAT: usize = 8;
-    /// Reading /proc/PID/environ.
+    /// Cost of reading /proc/PID/environ.
     pub(super) const READ_ENVIRON: usize = 12;
-    /// Opening /proc/PID/fd.
+    /// Cost of opening /proc/PID/fd.
     pub(super) const OPEN_FD_LIST: usize = 16;
     /// Reading one link below /proc/PID/fd.
     pub(super) const READ_FD_LINK: usize = 3;
@@ -206,8 +206,8 @@ impl Scanner {
         }
     }
 
-    /// Reaps the inherited zombies that were found, each through a descriptor that was opened before
-    /// its identity was checked.
+    /// Reaps the inherited zombies that were found, each through a descriptor that was opened
+    /// before its identity was checked.
     fn reap_inherited(&mut self) {
         let Ok(proc) = &self.proc else { return };
         for zombie in self.inherited_zombies.drain(..) {

@@ -168,8 +168,8 @@ pub(super) struct EscapeeSearch {
     pub(super) cookie_prefix: Vec<u8>,
     pub(super) orphans: Orphans,
     /// The generation that every orphan of this process descends from: all children of the process
-    /// are the loop's ([`Orphans::Adopt`]), there was none when this generation was started, and no
-    /// other was started since.
+    /// are the loop's ([`Orphans::Adopt`]), there was none when this generation was started, and
+    /// no other was started since.
     pub(super) orphan_owner: Option<Token>,
 }
 
@@ -204,7 +204,7 @@ pub(super) struct Context<'a> {
 /// A scan under way.
 #[derive(Debug)]
 pub(super) struct ScanState {
-    /// [`Scan::id`].
+    /// The [`Scan::id`] of the scan under way.
     pub(super) id: u64,
     pub(super) phase: ScanPhase,
     pub(super) targets: Vec<Target>,

@@ -18,7 +18,8 @@ fn status_line(spawner: &mut Spawner, mut plan: Plan, name: &str) -> u64 {
 
 fn ignore(signal: i32) {
     assert_ne!(
-        // SAFETY: no handler, in a process of its own or for a signal that the harness ignores anyway.
+        // SAFETY: no handler, in a process of its own or for a signal that the harness ignores
+        // anyway.
         unsafe { libc::signal(signal, libc::SIG_IGN) },
         libc::SIG_ERR
     );
