@@ -521,7 +521,7 @@ fn a_dropped_loop_leaves_neither_escapees_nor_cgroups() {
             .map(|own| Containment::Cgroup(CgroupOptions::default().parent(own)));
         for containment in [Containment::Cookie].into_iter().chain(cgroup) {
             for _ in 0..10 {
-                let mark = common::mark::Mark::new();
+                let mark = crate::common::mark::Mark::new();
                 let mut reactor = Reactor::builder().drop_bound(LONG).build().expect("a loop");
                 // One leader still runs, one has ended.
                 for end in ["wait", "exit 0"] {
