@@ -125,9 +125,9 @@ impl Lifecycle {
     pub fn stop_stage(&self) -> StopStage {
         match self.stop.phase() {
             stop::Phase::Idle => StopStage::Idle,
-            stop::Phase::Terminating { .. } | stop::Phase::ListingSurvivors => {
-                StopStage::Terminating
-            }
+            stop::Phase::ListingMembers { .. }
+            | stop::Phase::Terminating { .. }
+            | stop::Phase::ListingSurvivors => StopStage::Terminating,
             stop::Phase::Killing | stop::Phase::ListingStuck(_) => StopStage::Killing,
             stop::Phase::Over(_) => StopStage::Over,
         }

@@ -17,7 +17,9 @@ impl Lifecycle {
                 ),
                 Timer::StopGrace => matches!(
                     self.stop.phase(),
-                    stop::Phase::Terminating { .. } | stop::Phase::ListingSurvivors
+                    stop::Phase::ListingMembers { .. }
+                        | stop::Phase::Terminating { .. }
+                        | stop::Phase::ListingSurvivors
                 ),
                 Timer::StuckAfter => self.stop.phase() == stop::Phase::Killing,
                 Timer::BackgroundGrace => self.settle.phase() == settle::Phase::Grace,

@@ -49,6 +49,7 @@ pub(super) enum StopMessage {
     Stop(StopPolicy, StopReason),
     RunLimit,
     Kill(StopReason),
+    Abandon,
     GraceDue,
     StuckDue,
     GroupEmpty,
@@ -176,7 +177,7 @@ impl StopMessage {
             Message::Input(Input::Stop(policy, reason))
             | Message::Fact(Fact::Stop(policy, reason)) => StopMessage::Stop(policy, reason),
             Message::Input(Input::Kill(reason)) => StopMessage::Kill(reason),
-            Message::Input(Input::Abandon) => StopMessage::Kill(StopReason::Shutdown),
+            Message::Input(Input::Abandon) => StopMessage::Abandon,
             Message::Input(Input::Due(Timer::RunLimit)) => StopMessage::RunLimit,
             Message::Input(Input::Due(Timer::StopGrace)) => StopMessage::GraceDue,
             Message::Input(Input::Due(Timer::StuckAfter)) => StopMessage::StuckDue,

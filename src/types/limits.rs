@@ -65,8 +65,9 @@ pub const DRAIN_IDLE: Duration = Duration::from_secs(2);
 pub const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 /// From the stop's signal to SIGKILL.
 pub const STOP_GRACE: Duration = Duration::from_secs(2);
-/// How long SIGKILL waits, at most, for the list of those who need it.
-pub const SURVIVOR_LIST_TIME: Duration = Duration::from_millis(100);
+/// How long a signal of a stop waits, at most, for the list of those whom it will end. The list takes
+/// milliseconds; on a loaded machine the loop may not get to it for longer.
+pub const SURVIVOR_LIST_TIME: Duration = Duration::from_secs(1);
 /// From SIGKILL to `Stuck`.
 pub const STUCK_AFTER: Duration = Duration::from_secs(5);
 /// How long a survivor may live before it counts as background work.

@@ -463,7 +463,7 @@ fn a_process_whose_main_thread_has_ended_is_background_work(way: Way) {
     host.finish();
 }
 
-/// SPEC 4.5 and 4.4: a member that dies of the stop's SIGTERM was ordinary teardown.
+/// SPEC 4.5 and 4.4: the work could have gone on, so the stop has cut it off. CASES 94.
 fn a_stop_during_the_grace_ends_it(way: Way) {
     let mut host = Host::new(way);
     let mut command = host.shell("sleep 60 >/dev/null 2>&1 & exit 0");
@@ -475,7 +475,17 @@ fn a_stop_during_the_grace_ends_it(way: Way) {
         .stop(child, Some(StopPolicy::default().grace(LONG)));
     let story = host.until_closed(child);
     assert!(begun.elapsed() < LONG);
-    assert_eq!(settled(story), (SettledAs::None, Some(true)));
+    assert_eq!(settled(story), (SettledAs::Terminated, Some(false)));
+    let listed = &story
+        .report()
+        .background
+        .as_ref()
+        .expect("settled")
+        .processes;
+    assert_eq!(
+        listed.iter().map(|p| p.comm.as_str()).collect::<Vec<_>>(),
+        ["sleep"]
+    );
     assert_eq!(story.report().outcome, Some(Outcome::Succeeded));
     assert_eq!(
         story.report().stop.as_ref().map(|stop| stop.escalated),

@@ -10,6 +10,7 @@ use super::message::Fact;
 use super::vocabulary::{Notification, Timer};
 use crate::report::{SettledAs, StopReason};
 use crate::types::{Bound, Member, Ns, StopPolicy, Wait, limits};
+use phase::EndingCause;
 pub(super) use phase::Phase;
 
 /// The settling of one generation.
@@ -79,7 +80,7 @@ impl Settle {
             self.finish(cx, SettledAs::Kept);
             return;
         }
-        self.begin_ending(cx, true);
+        self.begin_ending(cx, EndingCause::StopOfBackgroundWork);
         let grace = cx
             .policy
             .background
@@ -93,9 +94,9 @@ impl Settle {
         cx.fact(Fact::Stop(policy, StopReason::Background));
     }
 
-    fn begin_ending(&mut self, cx: &mut Context<'_>, counted: bool) {
+    fn begin_ending(&mut self, cx: &mut Context<'_>, cause: EndingCause) {
         self.cancel_timers(cx);
-        self.phase = Phase::Ending { counted };
+        self.phase = Phase::Ending { cause };
     }
 
     fn finish(&mut self, cx: &mut Context<'_>, outcome: SettledAs) {
@@ -134,7 +135,7 @@ impl Settle {
             Phase::Over(outcome) => Some(outcome),
             Phase::Disabled => Some(SettledAs::Disabled),
             Phase::LeaderAlive
-            | Phase::Probing
+            | Phase::Probing { .. }
             | Phase::Grace
             | Phase::Listing
             | Phase::Waiting

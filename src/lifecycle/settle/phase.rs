@@ -30,18 +30,32 @@ pub(in crate::lifecycle) enum Phase {
     LeaderAlive,
     /// Detection is disabled.
     Disabled,
-    /// The leader has ended, and the group is being asked.
-    Probing,
+    /// The leader has ended, and the group is being asked. `stopped`: a stop has begun since the
+    /// exit.
+    Probing { stopped: bool },
     /// Somebody is left. It may be ordinary teardown.
     Grace,
     /// What is left is background work, and is being listed.
     Listing,
     /// Background work is waited for.
     Waiting,
-    /// What is left is being stopped. `counted`: it had counted as background work before.
-    Ending { counted: bool },
+    /// What is left is being stopped.
+    Ending { cause: EndingCause },
     /// It is decided what became of background work.
     Over(SettledAs),
+}
+
+/// Why what is left is being stopped: it decides how its end is reported (SPEC 4.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::lifecycle) enum EndingCause {
+    /// A stop that began while the leader ran. Members that end by its first signal are ordinary
+    /// teardown.
+    StopOfLeader,
+    /// A stop that began after the exit, before the members counted as background work. It cuts
+    /// off work that could have gone on.
+    StopOfMembers,
+    /// The members had counted as background work when the stop began.
+    StopOfBackgroundWork,
 }
 
 impl Phase {
@@ -51,7 +65,7 @@ impl Phase {
         match self {
             Self::LeaderAlive => "LeaderAlive",
             Self::Disabled => "Disabled",
-            Self::Probing => "Probing",
+            Self::Probing { .. } => "Probing",
             Self::Grace => "Grace",
             Self::Listing => "Listing",
             Self::Waiting => "Waiting",

@@ -1,5 +1,6 @@
 //! The table of settling: what each message does in each state.
 
+use super::phase::EndingCause;
 use super::{Phase, Settle};
 use crate::lifecycle::context::Context;
 use crate::lifecycle::group::Group;
@@ -25,11 +26,11 @@ impl Settle {
         match self.phase {
             Phase::LeaderAlive => self.leader_alive(cx, message),
             Phase::Disabled => Self::disabled(cx, message),
-            Phase::Probing => self.probing(cx, message, stop, exit_at),
-            Phase::Grace => self.grace(cx, message),
+            Phase::Probing { stopped } => self.probing(cx, message, stop, exit_at, stopped),
+            Phase::Grace => self.grace(cx, message, group),
             Phase::Listing => self.listing(cx, message, group),
             Phase::Waiting => self.waiting(cx, message, group),
-            Phase::Ending { counted } => self.ending(cx, message, group, stop, counted),
+            Phase::Ending { cause } => self.ending(cx, message, group, stop, cause),
             Phase::Over(_) => Self::over(cx, message),
         }
     }
@@ -37,7 +38,7 @@ impl Settle {
     fn leader_alive(&mut self, cx: &mut Context<'_>, message: SettleMessage) {
         match message {
             SettleMessage::LeaderEnded if cx.policy.background.disabled => self.disable(cx),
-            SettleMessage::LeaderEnded => self.phase = Phase::Probing,
+            SettleMessage::LeaderEnded => self.phase = Phase::Probing { stopped: false },
             SettleMessage::SpawnFailed => self.finish(cx, SettledAs::None),
             // The leader itself stays, so there will be no exit to settle after.
             SettleMessage::StopEnded(
@@ -69,7 +70,14 @@ impl Settle {
         }
     }
 
-    fn probing(&mut self, cx: &mut Context<'_>, message: SettleMessage, stop: &Stop, exit_at: Ns) {
+    fn probing(
+        &mut self,
+        cx: &mut Context<'_>,
+        message: SettleMessage,
+        stop: &Stop,
+        exit_at: Ns,
+        stopped: bool,
+    ) {
         match message {
             // The members that needed SIGKILL died of it together with the leader.
             SettleMessage::GroupEmpty if stop.has_killed() && !stop.needed_kill().is_empty() => {
@@ -81,28 +89,36 @@ impl Settle {
                     self.finish(cx, SettledAs::Stuck)
                 }
                 Some(StopResult::Gone) | None if stop.is_in_progress() => {
-                    self.phase = Phase::Ending { counted: false }
+                    self.phase = Phase::Ending {
+                        cause: if stopped {
+                            EndingCause::StopOfMembers
+                        } else {
+                            EndingCause::StopOfLeader
+                        },
+                    }
                 }
                 Some(StopResult::Gone) | None => self.begin_grace(cx, exit_at),
             },
             SettleMessage::StopEnded(
                 StopResult::Stuck | StopResult::Denied | StopResult::NoWay,
             ) => self.finish(cx, SettledAs::Stuck),
-            // The answer of the probe decides.
-            SettleMessage::StopEnded(StopResult::Gone)
-            | SettleMessage::StopBegan
-            | SettleMessage::SpawnFailed => {}
+            // The answer of the probe decides whether there was anybody to stop.
+            SettleMessage::StopBegan => self.phase = Phase::Probing { stopped: true },
+            SettleMessage::StopEnded(StopResult::Gone) | SettleMessage::SpawnFailed => {}
             SettleMessage::LeaderEnded | SettleMessage::GraceDue | SettleMessage::WaitDue => {
                 cx.contract_violation("only a probe is waited for")
             }
         }
     }
 
-    fn grace(&mut self, cx: &mut Context<'_>, message: SettleMessage) {
+    fn grace(&mut self, cx: &mut Context<'_>, message: SettleMessage, group: &Group) {
         match message {
             SettleMessage::GroupEmpty => self.finish(cx, SettledAs::None),
             SettleMessage::GraceDue => self.begin_listing(cx),
-            SettleMessage::StopBegan => self.begin_ending(cx, false),
+            SettleMessage::StopBegan => {
+                self.record_list(group);
+                self.begin_ending(cx, EndingCause::StopOfMembers);
+            }
             SettleMessage::GroupAlive | SettleMessage::SpawnFailed => {}
             SettleMessage::LeaderEnded | SettleMessage::WaitDue | SettleMessage::StopEnded(_) => {
                 cx.contract_violation("only the grace is waited for")
@@ -118,7 +134,10 @@ impl Settle {
                 self.record_list(group);
                 self.decide(cx);
             }
-            SettleMessage::StopBegan => self.begin_ending(cx, true),
+            SettleMessage::StopBegan => {
+                self.record_list(group);
+                self.begin_ending(cx, EndingCause::StopOfBackgroundWork);
+            }
             SettleMessage::SpawnFailed => {}
             SettleMessage::LeaderEnded
             | SettleMessage::GraceDue
@@ -131,7 +150,7 @@ impl Settle {
         match message {
             SettleMessage::GroupEmpty => self.finish(cx, SettledAs::Finished),
             SettleMessage::WaitDue => self.end_wait(cx),
-            SettleMessage::StopBegan => self.begin_ending(cx, true),
+            SettleMessage::StopBegan => self.begin_ending(cx, EndingCause::StopOfBackgroundWork),
             // There is a newer list: members have forked.
             SettleMessage::GroupAlive if !group.is_unlisted() => self.record_list(group),
             SettleMessage::GroupAlive | SettleMessage::SpawnFailed => {}
@@ -147,29 +166,19 @@ impl Settle {
         message: SettleMessage,
         group: &Group,
         stop: &Stop,
-        counted: bool,
+        cause: EndingCause,
     ) {
         match message {
-            SettleMessage::GroupEmpty => {
-                // Members that end by the first signal before they count as background work are
-                // ordinary teardown. Members that died of the same SIGKILL as the leader were
-                // zombies when the group was asked, so nobody was ended after the leader.
-                let outcome = match (counted, stop.has_killed(), stop.has_signalled()) {
-                    (false, true, _)
-                        if stop.needed_kill().is_empty()
-                            && group.members_without_leader().next().is_none() =>
-                    {
-                        SettledAs::None
-                    }
-                    (_, true, _) | (true, _, true) => SettledAs::Terminated,
-                    (true, false, false) => SettledAs::Finished,
-                    (false, false, _) => SettledAs::None,
-                };
-                self.finish(cx, outcome);
-            }
+            SettleMessage::GroupEmpty => self.finish(cx, ended_as(cause, group, stop)),
             SettleMessage::StopEnded(
                 StopResult::Stuck | StopResult::Denied | StopResult::NoWay,
             ) => self.finish(cx, SettledAs::Stuck),
+            // The first list since the stop began says whom it ends.
+            SettleMessage::GroupAlive
+                if cause == EndingCause::StopOfMembers && self.listed.as_slice().is_empty() =>
+            {
+                self.record_list(group)
+            }
             SettleMessage::StopEnded(StopResult::Gone)
             | SettleMessage::GroupAlive
             | SettleMessage::StopBegan
@@ -193,5 +202,26 @@ impl Settle {
                 cx.contract_violation("background work is settled")
             }
         }
+    }
+}
+
+/// What is reported once a stopped group is empty. `Terminated` only if a signal met somebody.
+fn ended_as(cause: EndingCause, group: &Group, stop: &Stop) -> SettledAs {
+    match cause {
+        // Members that died of the same SIGKILL as the leader were zombies when the group was
+        // asked: nobody was ended after the leader.
+        EndingCause::StopOfLeader
+            if stop.has_killed()
+                && (!stop.needed_kill().is_empty()
+                    || group.members_without_leader().next().is_some()) =>
+        {
+            SettledAs::Terminated
+        }
+        EndingCause::StopOfLeader => SettledAs::None,
+        EndingCause::StopOfMembers | EndingCause::StopOfBackgroundWork if stop.has_signalled() => {
+            SettledAs::Terminated
+        }
+        EndingCause::StopOfMembers => SettledAs::None,
+        EndingCause::StopOfBackgroundWork => SettledAs::Finished,
     }
 }

@@ -238,11 +238,8 @@ fn reported_work_without_a_pipe_of_ours_leaves_nothing_behind() {
 fn a_stop_ends_the_grace_the_listing_and_the_wait() {
     let mut listing = Harness::with_member(policy());
     let _ = listing.due(Timer::BackgroundGrace);
-    let lives = [
-        (Harness::with_member(policy()), SettledAs::None),
-        (waiting(policy()), SettledAs::Terminated),
-    ];
-    for (mut harness, outcome) in lives.into_iter().chain([(listing, SettledAs::Terminated)]) {
+    let lives = [Harness::with_member(policy()), waiting(policy()), listing];
+    for mut harness in lives {
         let effects = harness.stop();
         assert_eq!(
             effects
@@ -259,15 +256,74 @@ fn a_stop_ends_the_grace_the_listing_and_the_wait() {
             (None, None)
         );
         let _ = harness.handle(Input::Signalled(Signalled::Sent));
-        if state(&harness).is_none()
-            && outcome == SettledAs::Terminated
-            && harness.lifecycle.members().len() == 1
-        {
+        if harness.lifecycle.phases()[1] == "Listing" {
             let _ = harness.handle(Input::Members(&[], true));
         } else {
             let _ = group_ends(&mut harness);
         }
+        let settled = harness
+            .lifecycle
+            .settled(Ns::MAX, ContainedBy::Group)
+            .expect("settled");
+        assert_eq!(
+            (settled.state, settled.state.complete()),
+            (SettledAs::Terminated, Some(false))
+        );
+        assert!(settled.processes.contains(&member(7).who));
+    }
+}
+
+/// CASES 94
+#[test]
+fn work_that_a_deadline_cuts_off_after_the_exit_is_terminated_whatever_the_grace() {
+    let mut harness = Harness::exited(crate::types::Policy {
+        run_limit: Some(ms(5)),
+        ..policy()
+    });
+    let _ = harness.handle(Input::Probed(Probe::Alive));
+    let _ = harness.handle(Input::Members(&[member(7)], true));
+    let effects = harness.due(Timer::RunLimit);
+    assert!(effects.contains(&Effect::SignalGroup(Signal::TERM)));
+    let _ = harness.handle(Input::Signalled(Signalled::Sent));
+    let _ = group_ends(&mut harness);
+    assert_eq!(state(&harness), Some(SettledAs::Terminated));
+}
+
+#[test]
+fn a_stop_after_the_exit_that_meets_nobody_has_terminated_nothing() {
+    for (mut harness, outcome) in [
+        (Harness::with_member(policy()), SettledAs::None),
+        (waiting(policy()), SettledAs::Finished),
+    ] {
+        let _ = harness.stop();
+        let _ = harness.handle(Input::Signalled(Signalled::Empty));
+        let _ = harness.handle(Input::Probed(Probe::Empty));
         assert_eq!(state(&harness), Some(outcome));
+    }
+}
+
+/// CASES 94
+#[test]
+fn a_stop_while_the_group_is_still_being_asked_cuts_off_whoever_is_left() {
+    for left in [false, true] {
+        let mut harness = Harness::exited(policy());
+        let _ = harness.handle(Input::Probed(Probe::Unknown));
+        let _ = harness.stop();
+        if left {
+            let _ = harness.handle(Input::Members(&[member(7)], true));
+            let _ = harness.handle(Input::Signalled(Signalled::Sent));
+            let _ = group_ends(&mut harness);
+        } else {
+            let _ = harness.handle(Input::Members(&[], true));
+        }
+        assert_eq!(
+            state(&harness),
+            Some(if left {
+                SettledAs::Terminated
+            } else {
+                SettledAs::None
+            })
+        );
     }
 }
 

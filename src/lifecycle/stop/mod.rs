@@ -12,8 +12,9 @@ use super::member_list::MemberList;
 use super::message::{Fact, StopResult};
 use super::vocabulary::{Effect, Timer};
 use crate::report::{StopReason, StopReport};
-use crate::types::{Member, Ns, Signal, StopPolicy, limits};
+use crate::types::{Bound, Member, Ns, Signal, StopPolicy, limits};
 pub(super) use phase::Phase;
+use std::time::Duration;
 
 /// The strongest signal that reached somebody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -28,6 +29,7 @@ enum Delivered {
 struct Begun {
     reason: StopReason,
     signal: Signal,
+    /// SIGKILL was sent, whoever asked for it (SPEC 3.7).
     escalated: bool,
 }
 
@@ -82,32 +84,60 @@ impl Stop {
             return;
         }
         self.stuck_after = policy.stuck_after.into();
-        if policy.grace.is_zero() {
-            self.begun = Some(Begun {
-                reason,
-                signal: Signal::KILL,
-                escalated: true,
-            });
-            self.send_kill(cx);
+        if group.is_unlisted() && group.members_without_leader().next().is_none() {
+            let grace = grace_of(policy);
+            self.phase = Phase::ListingMembers { grace };
+            let at = cx.now.after(limits::SURVIVOR_LIST_TIME.into());
+            cx.arm(Timer::StopGrace, at);
         } else {
-            let kill_at = policy
-                .grace
-                .duration()
-                .map(|grace| cx.now.after(grace.into()));
-            self.phase = Phase::Terminating {
-                kill_at,
-                resend: false,
-            };
-            self.send_first_signal(cx);
-            if let Some(at) = kill_at {
-                cx.arm(Timer::StopGrace, at);
-            }
+            self.send(cx, grace_of(policy));
         }
         if self.has_containment {
             cx.fact(Fact::ListWanted);
         }
         cx.fact(Fact::ProbeWanted);
         cx.fact(Fact::StopBegan);
+    }
+
+    /// The same without a list first: nobody will be there to wait for it.
+    fn begin_abandoned(&mut self, cx: &mut Context<'_>, group: &Group) {
+        let policy = cx.policy.stop.grace(Bound::After(Duration::ZERO));
+        self.begin(cx, &policy, StopReason::Shutdown, group);
+        if let Phase::ListingMembers { grace } = self.phase {
+            self.send(cx, grace);
+        }
+    }
+
+    /// Sends the stop's first signal, which is SIGKILL if there is no grace.
+    fn send(&mut self, cx: &mut Context<'_>, grace: Bound) {
+        if grace.is_zero() {
+            if let Some(begun) = &mut self.begun {
+                begun.signal = Signal::KILL;
+            }
+            self.send_kill(cx);
+            return;
+        }
+        let kill_at = grace.duration().map(|grace| cx.now.after(grace.into()));
+        self.phase = Phase::Terminating {
+            kill_at,
+            resend: false,
+        };
+        self.send_first_signal(cx);
+        match kill_at {
+            Some(at) => cx.arm(Timer::StopGrace, at),
+            None => cx.cancel(Timer::StopGrace),
+        }
+    }
+
+    /// Takes in a later stop while the members are being listed.
+    fn shorten_unsent(&mut self, policy: &StopPolicy, grace: Bound) {
+        self.stuck_after = self.stuck_after.min(policy.stuck_after.into());
+        let grace = match (grace.duration(), grace_of(policy).duration()) {
+            (Some(one), Some(other)) => Bound::After(one.min(other)),
+            (Some(one), None) | (None, Some(one)) => Bound::After(one),
+            (None, None) => Bound::Never,
+        };
+        self.phase = Phase::ListingMembers { grace };
     }
 
     /// Takes in a later stop, which can only shorten the grace.
@@ -118,7 +148,7 @@ impl Stop {
         (kill_at, resend): (Option<Ns>, bool),
     ) {
         self.stuck_after = self.stuck_after.min(policy.stuck_after.into());
-        if policy.grace.is_zero() {
+        if grace_of(policy).is_zero() {
             self.send_kill(cx);
         } else if let Some(grace) = policy.grace.duration() {
             let at = cx.now.after(grace.into());
@@ -191,7 +221,8 @@ impl Stop {
     /// A stop was begun and is not over.
     pub(super) fn is_in_progress(&self) -> bool {
         match self.phase {
-            Phase::Terminating { .. }
+            Phase::ListingMembers { .. }
+            | Phase::Terminating { .. }
             | Phase::ListingSurvivors
             | Phase::Killing
             | Phase::ListingStuck(_) => true,
@@ -203,6 +234,7 @@ impl Stop {
         match self.phase {
             Phase::Over(result) => Some(result),
             Phase::Idle
+            | Phase::ListingMembers { .. }
             | Phase::Terminating { .. }
             | Phase::ListingSurvivors
             | Phase::Killing
@@ -248,6 +280,15 @@ impl Stop {
             stuck,
             denied: result == Some(StopResult::Denied),
         })
+    }
+}
+
+/// The grace of a stop. SIGKILL as the first signal leaves no time for one.
+fn grace_of(policy: &StopPolicy) -> Bound {
+    if policy.signal == Signal::KILL {
+        Bound::After(Duration::ZERO)
+    } else {
+        policy.grace
     }
 }
 

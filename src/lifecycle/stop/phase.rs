@@ -1,7 +1,7 @@
 //! The states of a stop and every transition between them.
 
 use crate::lifecycle::message::StopResult;
-use crate::types::Ns;
+use crate::types::{Bound, Ns};
 
 /// How far a stop has come.
 ///
@@ -11,6 +11,11 @@ use crate::types::Ns;
 /// Idle --Stop, the group is empty--> Over
 /// Idle --Stop--> Terminating
 /// Idle --Kill, or a grace of zero--> Killing
+/// Idle --Stop or Kill, the members are being listed--> ListingMembers
+/// ListingMembers --Members or Due(StopGrace)--> Terminating
+/// ListingMembers --Members or Due(StopGrace), a grace of zero--> Killing
+/// ListingMembers --Abandon--> Killing
+/// ListingMembers --GroupEmpty--> Over
 /// Terminating --Kill, or a grace of zero--> Killing
 /// Terminating --Due(StopGrace)--> ListingSurvivors
 /// ListingSurvivors --Members, Kill or Due(StopGrace)--> Killing
@@ -24,6 +29,9 @@ use crate::types::Ns;
 pub(in crate::lifecycle) enum Phase {
     /// No stop was asked for.
     Idle,
+    /// The leader had ended, and nobody is listed yet. The report is to say whom the stop has ended,
+    /// so the first signal follows the list.
+    ListingMembers { grace: Bound },
     /// The first signal was sent. `kill_at`: the end of the grace, if it has one. `resend`: there
     /// was no safe way to send it, and it is sent again once the members are listed.
     Terminating { kill_at: Option<Ns>, resend: bool },
@@ -43,6 +51,7 @@ impl Phase {
     pub(in crate::lifecycle) const fn name(self) -> &'static str {
         match self {
             Self::Idle => "Idle",
+            Self::ListingMembers { .. } => "ListingMembers",
             Self::Terminating { .. } => "Terminating",
             Self::ListingSurvivors => "ListingSurvivors",
             Self::Killing => "Killing",

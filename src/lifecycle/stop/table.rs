@@ -1,6 +1,6 @@
 //! The table of a stop: what each message does in each state.
 
-use super::{Delivered, Phase, Stop};
+use super::{Delivered, Phase, Stop, grace_of};
 use crate::lifecycle::context::Context;
 use crate::lifecycle::group::Group;
 use crate::lifecycle::message::{Fact, Message, StopResult};
@@ -8,6 +8,7 @@ use crate::lifecycle::routing::StopMessage;
 use crate::lifecycle::vocabulary::Effect;
 use crate::report::StopReason;
 use crate::types::{Bound, Ns, Signal, Signalled};
+use std::time::Duration;
 
 impl Stop {
     /// Takes in one message. `group` says whether anybody is left, and who.
@@ -22,6 +23,7 @@ impl Stop {
         };
         match self.phase {
             Phase::Idle => self.idle(cx, message, group),
+            Phase::ListingMembers { grace } => self.listing_members(cx, message, group, grace),
             Phase::Terminating { kill_at, resend } => {
                 self.terminating(cx, message, group, (kill_at, resend))
             }
@@ -40,15 +42,45 @@ impl Stop {
                 self.begin(cx, &policy, StopReason::Timeout, group);
             }
             StopMessage::Kill(reason) => {
-                let policy = cx
-                    .policy
-                    .stop
-                    .grace(Bound::After(std::time::Duration::ZERO));
+                let policy = cx.policy.stop.grace(Bound::After(Duration::ZERO));
                 self.begin(cx, &policy, reason, group);
             }
+            StopMessage::Abandon => self.begin_abandoned(cx, group),
             StopMessage::GroupEmpty | StopMessage::Members | StopMessage::SpawnFailed => {}
             StopMessage::GraceDue | StopMessage::StuckDue | StopMessage::Signalled(_) => {
                 cx.contract_violation("no stop has begun")
+            }
+        }
+    }
+
+    fn listing_members(
+        &mut self,
+        cx: &mut Context<'_>,
+        message: StopMessage,
+        group: &Group,
+        grace: Bound,
+    ) {
+        match message {
+            StopMessage::Members | StopMessage::GraceDue => {
+                if !group.is_empty() {
+                    self.send(cx, grace);
+                }
+            }
+            StopMessage::Stop(policy, _) => self.shorten_unsent(&policy, grace),
+            StopMessage::RunLimit => {
+                let policy = cx.policy.stop;
+                self.shorten_unsent(&policy, grace);
+            }
+            StopMessage::Kill(_) => {
+                self.phase = Phase::ListingMembers {
+                    grace: Bound::After(Duration::ZERO),
+                }
+            }
+            StopMessage::Abandon => self.send(cx, Bound::After(Duration::ZERO)),
+            StopMessage::GroupEmpty => self.finish(cx, StopResult::Gone),
+            StopMessage::SpawnFailed => self.finish_silently(cx, StopResult::Gone),
+            StopMessage::Signalled(_) | StopMessage::StuckDue => {
+                cx.contract_violation("no signal was sent")
             }
         }
     }
@@ -66,7 +98,7 @@ impl Stop {
                 let policy = cx.policy.stop;
                 self.shorten(cx, &policy, (kill_at, resend));
             }
-            StopMessage::Kill(_) => self.send_kill(cx),
+            StopMessage::Kill(_) | StopMessage::Abandon => self.send_kill(cx),
             StopMessage::GraceDue => self.list_survivors(cx),
             StopMessage::GroupEmpty => self.finish(cx, StopResult::Gone),
             StopMessage::Members => {
@@ -115,8 +147,8 @@ impl Stop {
                     self.send_kill(cx);
                 }
             }
-            StopMessage::Kill(_) => self.send_kill(cx),
-            StopMessage::Stop(policy, _) if policy.grace.is_zero() => self.send_kill(cx),
+            StopMessage::Kill(_) | StopMessage::Abandon => self.send_kill(cx),
+            StopMessage::Stop(policy, _) if grace_of(&policy).is_zero() => self.send_kill(cx),
             StopMessage::GroupEmpty => self.finish(cx, StopResult::Gone),
             StopMessage::SpawnFailed => self.finish_silently(cx, StopResult::Gone),
             StopMessage::Signalled(Signalled::Sent) => {
@@ -152,7 +184,8 @@ impl Stop {
             StopMessage::Signalled(Signalled::Empty)
             | StopMessage::Stop(..)
             | StopMessage::RunLimit
-            | StopMessage::Kill(_) => {}
+            | StopMessage::Kill(_)
+            | StopMessage::Abandon => {}
             StopMessage::GraceDue => cx.contract_violation("the grace is over"),
         }
     }
@@ -177,7 +210,8 @@ impl Stop {
             StopMessage::Signalled(_)
             | StopMessage::Stop(..)
             | StopMessage::RunLimit
-            | StopMessage::Kill(_) => {}
+            | StopMessage::Kill(_)
+            | StopMessage::Abandon => {}
             StopMessage::GraceDue | StopMessage::StuckDue => {
                 cx.contract_violation("only a list is waited for")
             }
@@ -189,6 +223,7 @@ impl Stop {
             StopMessage::Stop(..)
             | StopMessage::RunLimit
             | StopMessage::Kill(_)
+            | StopMessage::Abandon
             | StopMessage::GroupEmpty
             | StopMessage::Members => {}
             // Answers to SIGCONT and to the last SIGKILL change nothing any more.

@@ -40,7 +40,7 @@ fn a_stop_sends_term_and_cont_and_then_kill_to_the_group() {
     assert_eq!(
         harness.due(Timer::StopGrace),
         [
-            Effect::ArmTimer(Timer::StopGrace, Ns::from_millis(130)),
+            Effect::ArmTimer(Timer::StopGrace, Ns::from_millis(1030)),
             Effect::ListMembers
         ]
     );
@@ -108,11 +108,13 @@ fn a_member_that_ignores_term_gets_kill_though_the_leader_has_left() {
     assert!(harness.grace_over(7).contains(&KILL));
 }
 
+/// CASES 95
 #[test]
-fn a_grace_of_zero_and_a_kill_begin_with_kill_and_one_without_end_has_no_timer() {
+fn a_grace_of_zero_kill_as_the_signal_and_a_kill_are_the_same_and_one_without_end_has_no_timer() {
     for begin in [
         Input::Kill(StopReason::Shutdown),
         Input::Stop(policy().stop.grace(ms(0)), StopReason::Shutdown),
+        Input::Stop(policy().stop.signal(Signal::KILL), StopReason::Shutdown),
     ] {
         let mut harness = Harness::running(policy());
         assert_eq!(
@@ -246,12 +248,21 @@ fn who_refuses_is_named() {
     assert_eq!(stuck, Some((vec![member(8).who], true)));
 }
 
+/// Members were known, all of those have ended, and a new list is under way.
+fn listing_again() -> Harness {
+    let mut harness = Harness::with_member(policy());
+    let _ = harness.handle(Input::MemberGone);
+    assert_eq!(
+        harness.handle(Input::Probed(Probe::Alive)),
+        [Effect::ListMembers]
+    );
+    harness
+}
+
 #[test]
 fn a_signal_without_a_way_is_sent_again_once_it_is_known_who_is_left() {
-    // An older kernel, and a stop between the exit and the scan's answer: the leader is reaped,
-    // nobody is known yet.
-    let mut harness = Harness::exited(policy());
-    let _ = harness.handle(Input::Probed(Probe::Alive));
+    // An older kernel: the leader is reaped, and nobody who is left is known.
+    let mut harness = listing_again();
     assert_eq!(harness.stop()[..2], FIRST);
     for _ in FIRST {
         assert_eq!(harness.handle(Input::Signalled(Signalled::NoWay)), []);
@@ -270,8 +281,7 @@ fn a_signal_without_a_way_is_sent_again_once_it_is_known_who_is_left() {
 
 #[test]
 fn kill_without_a_way_is_sent_again_too_and_then_given_up() {
-    let mut harness = Harness::exited(policy());
-    let _ = harness.handle(Input::Probed(Probe::Alive));
+    let mut harness = listing_again();
     let _ = harness.handle(Input::Kill(StopReason::Request));
     assert_eq!(harness.handle(Input::Signalled(Signalled::NoWay)), []);
     assert_eq!(
@@ -314,7 +324,7 @@ fn who_needs_kill_is_counted_before_it_is_sent_but_not_waited_for_long() {
     let _ = harness.stop();
     let _ = harness.due(Timer::StopGrace);
     assert_eq!(harness.due(Timer::StopGrace)[0], KILL);
-    assert_eq!(harness.now, 130);
+    assert_eq!(harness.now, 1030);
     let mut harness = Harness::running(policy());
     let _ = harness.stop();
     let _ = harness.due(Timer::StopGrace);
@@ -353,4 +363,59 @@ fn members_outside_the_group_are_looked_for_and_get_the_signal_when_they_are_fou
             Effect::SignalEscapees(Signal::CONT)
         ]
     );
+}
+
+/// CASES 94: the report is to say whom the stop has ended.
+#[test]
+fn a_stop_after_the_exit_waits_for_the_list_that_is_under_way_and_not_for_long() {
+    for (too_slow, begin) in [
+        (false, Input::Stop(policy().stop, StopReason::Request)),
+        (true, Input::Stop(policy().stop, StopReason::Request)),
+        (false, Input::Kill(StopReason::Request)),
+        (true, Input::Kill(StopReason::Request)),
+    ] {
+        let mut harness = Harness::exited(policy());
+        let _ = harness.handle(Input::Probed(Probe::Alive));
+        let limit = limits::SURVIVOR_LIST_TIME;
+        let effects = harness.handle(begin);
+        assert!(effects.contains(&Effect::ArmTimer(Timer::StopGrace, limit.into())));
+        assert!(!effects.iter().any(|e| matches!(e, Effect::SignalGroup(_))));
+        let effects = if too_slow {
+            harness.due(Timer::StopGrace)
+        } else {
+            harness.handle(Input::Members(&[member(7)], true))
+        };
+        let kills = matches!(begin, Input::Kill(_));
+        assert_eq!(effects.contains(&KILL), kills);
+        assert_eq!(effects.contains(&FIRST[0]), !kills);
+        let grace = (!kills).then_some(harness.now + 30);
+        assert_eq!(harness.at(Timer::StopGrace), grace);
+    }
+}
+
+#[test]
+fn a_later_stop_shortens_one_that_waits_for_the_list() {
+    let mut harness = Harness::exited(policy());
+    let _ = harness.handle(Input::Probed(Probe::Alive));
+    let _ = harness.stop();
+    let shorter = policy().stop.grace(ms(3));
+    assert_eq!(
+        harness.handle(Input::Stop(shorter, StopReason::Request)),
+        []
+    );
+    assert_eq!(harness.handle(Input::Kill(StopReason::Request)), []);
+    let effects = harness.handle(Input::Members(&[member(7)], true));
+    assert!(effects.contains(&KILL) && !effects.contains(&FIRST[0]));
+}
+
+#[test]
+fn a_loop_that_is_dropped_waits_for_no_list() {
+    for stopped in [false, true] {
+        let mut harness = Harness::exited(policy());
+        let _ = harness.handle(Input::Probed(Probe::Alive));
+        if stopped {
+            let _ = harness.stop();
+        }
+        assert!(harness.handle(Input::Abandon).contains(&KILL));
+    }
 }

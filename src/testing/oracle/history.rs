@@ -215,7 +215,10 @@ impl History {
             assert!(self.exit().is_none() && self.drain().is_none() && self.settled().is_none());
             return;
         }
-        assert_eq!(self.pid(), report.pid);
+        // A child that never executed its program has no `Started`.
+        if let Some(pid) = self.pid() {
+            assert_eq!(Some(pid), report.pid);
+        }
         assert_eq!(
             self.exit(),
             report.exit,

@@ -107,6 +107,8 @@ pub(crate) struct World {
     pub(crate) swept_bytes: bool,
     /// A signal met somebody who was alive.
     pub(crate) met: bool,
+    /// A stop that began after the exit has ended somebody who was known to be alive.
+    pub(crate) cut_off: bool,
     pub(crate) told: u8,
     pub(crate) marks: u8,
     pub(crate) released: bool,
@@ -171,6 +173,7 @@ impl World {
             fresh: false,
             swept_bytes: false,
             met: false,
+            cut_off: false,
             told: 0,
             marks: 0,
             released: false,
@@ -553,6 +556,7 @@ impl<'c> Turn<'c> {
             return;
         }
         world.met = true;
+        let cuts_off = world.stopped.is_none() && self.at.lifecycle.phases()[3] == "Ending";
         let obeys = |kind| match kind {
             Kind::Obeys => true,
             Kind::IgnoresTerm => signal == Signal::KILL,
@@ -565,6 +569,7 @@ impl<'c> Turn<'c> {
             .filter(|m| m.inside && m.alive && (pinned || m.watched))
         {
             if obeys(mem.kind) {
+                world.cut_off |= cuts_off;
                 World::member_ends(mem);
             }
         }
@@ -678,7 +683,11 @@ impl<'c> Turn<'c> {
         let alive = self.at.world.insiders().next().is_some();
         match settled.state {
             SettledAs::None | SettledAs::Finished => {
-                self.bad(!alive, "8 complete though the group is not empty")
+                self.bad(!alive, "8 complete though the group is not empty");
+                self.bad(
+                    !self.at.world.cut_off,
+                    "8 complete though a stop has cut work off",
+                );
             }
             SettledAs::Terminated => {
                 self.bad(!alive, "8 terminated though somebody is left");
