@@ -519,3 +519,29 @@ fn exits_are_seen_where_nothing_of_pidfds_is_to_be_had() {
         },
     );
 }
+
+/// CASES 96.
+#[test]
+fn exits_are_seen_where_waitid_is_refused() {
+    exits_with_calls_refused(
+        "exits_are_seen_where_waitid_is_refused",
+        &[(libc::SYS_waitid, libc::EPERM)],
+        |_| {},
+    );
+}
+
+/// CASES 96.
+#[test]
+fn an_exit_is_seen_though_every_wait_is_refused() {
+    let test = "an_exit_is_seen_though_every_wait_is_refused";
+    isolation::alone(test, module_path!(), || {
+        sys::refuse(&[
+            (libc::SYS_waitid, libc::EPERM),
+            (libc::SYS_wait4, libc::EPERM),
+        ]);
+        let mut reactor = Reactor::new().expect("a loop");
+        let command = Command::shell("echo out; exit 7");
+        let report = reactor.run(&command).expect("it runs").report;
+        assert_eq!(report.outcome, Some(Outcome::Unknown));
+    });
+}

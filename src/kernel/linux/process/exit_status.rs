@@ -25,7 +25,14 @@ pub(crate) fn collect(row: &mut Row, mode: CollectMode, poller: &mut Poller) -> 
         }
         LeaderState::Reaped => return known_exit(row),
     }
-    match wait_child(row.child_ref(), mode) {
+    let mut result = wait_child(row.child_ref(), mode);
+    let mut reaps = mode == CollectMode::Reap;
+    if !reaps && matches!(result, WaitResult::Failed(_)) {
+        // No way is left to see the end and keep the zombie.
+        result = wait_child(row.child_ref(), CollectMode::Reap);
+        reaps = true;
+    }
+    match result {
         WaitResult::Running => {
             rearm_watch(row, poller);
             return Collected::NotYet;
@@ -39,9 +46,10 @@ pub(crate) fn collect(row: &mut Row, mode: CollectMode, poller: &mut Poller) -> 
                 exit: info.exit,
                 usage,
             });
-            row.leader = match mode {
-                CollectMode::Reap => LeaderState::Reaped,
-                CollectMode::KeepZombie => LeaderState::Zombie,
+            row.leader = if reaps {
+                LeaderState::Reaped
+            } else {
+                LeaderState::Zombie
             };
         }
         WaitResult::NotChild => {
@@ -52,10 +60,14 @@ pub(crate) fn collect(row: &mut Row, mode: CollectMode, poller: &mut Poller) -> 
             row.exit = exit.map(|exit| ExitInfo { exit, usage: None });
             row.leader = LeaderState::Reaped;
         }
-        // A seccomp filter that was installed after the loop was built. The child has ended when no
-        // process has its id.
+        // Every wait is refused. The pidfd still tells the end; without one the child has ended when
+        // no process has its id. The status stays unknown.
         WaitResult::Failed(_) => {
-            if pidfd::group_of(row.pid).is_some() {
+            let has_ended = match &row.pidfd {
+                Some(pidfd) => pidfd::has_ended(pidfd.as_fd()),
+                None => pidfd::group_of(row.pid).is_none(),
+            };
+            if !has_ended {
                 rearm_watch(row, poller);
                 return Collected::NotYet;
             }

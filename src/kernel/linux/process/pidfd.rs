@@ -31,12 +31,15 @@ pub(crate) enum WaitResult {
     Ended(ExitInfo, u64),
     /// Not a child of this process, or not any more (ECHILD).
     NotChild,
-    /// waitid(2) was refused.
+    /// waitid(2) was refused, and wait4(2) too if it could be used.
     Failed(Errno),
 }
 
 /// Asks whether this child has ended, without sleeping. [`CollectMode::Reap`] reaps it;
 /// [`CollectMode::KeepZombie`] leaves the zombie (WNOWAIT).
+///
+/// Where waitid(2) is refused (a seccomp filter), wait4(2) is asked to reap. It cannot leave a
+/// zombie.
 pub(crate) fn wait_child(child: ChildRef<'_>, mode: CollectMode) -> WaitResult {
     let leave = match mode {
         CollectMode::Reap => 0,
@@ -48,10 +51,20 @@ pub(crate) fn wait_child(child: ChildRef<'_>, mode: CollectMode) -> WaitResult {
             // Linux 5.3 has pidfds, but not P_PIDFD (5.4). A pidfd of ours is never invalid
             // otherwise.
             WaitResult::Failed(e) if e.raw() == libc::EINVAL => {}
+            WaitResult::Failed(_) if mode == CollectMode::Reap => {}
             answer => return answer,
         }
     }
-    waitid(libc::P_PID, child.pid, flags)
+    match waitid(libc::P_PID, child.pid, flags) {
+        WaitResult::Failed(_) if mode == CollectMode::Reap => wait4(child.pid),
+        answer => answer,
+    }
+}
+
+/// Whether the process has ended, reaped or not, by its pidfd alone: that is readable then.
+pub(crate) fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
+    rustix::event::poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
 /// Reaps a process that has ended, if it is a child of this process.
@@ -125,6 +138,10 @@ fn waitid(kind: libc::idtype_t, id: u32, flags: i32) -> WaitResult {
         // Only WEXITED was asked for; a stop or a continuation is not an exit.
         _ => return WaitResult::Running,
     };
+    ended(exit, usage)
+}
+
+fn ended(exit: Exit, usage: libc::rusage) -> WaitResult {
     let usage_of = ResourceUsage::new(duration(usage.ru_utime), duration(usage.ru_stime), None);
     WaitResult::Ended(
         ExitInfo {
@@ -133,6 +150,25 @@ fn waitid(kind: libc::idtype_t, id: u32, flags: i32) -> WaitResult {
         },
         u64::try_from(usage.ru_maxrss).unwrap_or(0),
     )
+}
+
+fn wait4(pid: u32) -> WaitResult {
+    let Ok(pid) = libc::pid_t::try_from(pid) else {
+        return WaitResult::NotChild;
+    };
+    let mut status = 0;
+    // SAFETY: plain numbers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes at most one status and one rusage, both of which live here.
+    let result = unsafe { libc::wait4(pid, &raw mut status, libc::WNOHANG, &raw mut usage) };
+    match result {
+        0 => WaitResult::Running,
+        -1 => match last_errno() {
+            libc::ECHILD => WaitResult::NotChild,
+            errno => WaitResult::Failed(Errno::from_raw(errno)),
+        },
+        _ => ended(Exit::from_wait_status(status, StatusSource::Waitid), usage),
+    }
 }
 
 fn duration(time: libc::timeval) -> Duration {
