@@ -80,7 +80,7 @@ impl Settle {
             self.finish(cx, SettledAs::Kept);
             return;
         }
-        self.begin_ending(cx, EndingCause::StopOfBackgroundWork);
+        self.begin_ending(cx, EndingCause::BackgroundWork);
         let grace = cx
             .policy
             .background

@@ -50,12 +50,12 @@ pub(in crate::lifecycle) enum Phase {
 pub(in crate::lifecycle) enum EndingCause {
     /// A stop that began while the leader ran. Members that end by its first signal are ordinary
     /// teardown.
-    StopOfLeader,
+    StopBeforeExit,
     /// A stop that began after the exit, before the members counted as background work. It cuts
     /// off work that could have gone on.
-    StopOfMembers,
+    StopInGrace,
     /// The members had counted as background work when the stop began.
-    StopOfBackgroundWork,
+    BackgroundWork,
 }
 
 impl Phase {

@@ -91,9 +91,9 @@ impl Settle {
                 Some(StopResult::Gone) | None if stop.is_in_progress() => {
                     self.phase = Phase::Ending {
                         cause: if stopped {
-                            EndingCause::StopOfMembers
+                            EndingCause::StopInGrace
                         } else {
-                            EndingCause::StopOfLeader
+                            EndingCause::StopBeforeExit
                         },
                     }
                 }
@@ -117,7 +117,7 @@ impl Settle {
             SettleMessage::GraceDue => self.begin_listing(cx),
             SettleMessage::StopBegan => {
                 self.record_list(group);
-                self.begin_ending(cx, EndingCause::StopOfMembers);
+                self.begin_ending(cx, EndingCause::StopInGrace);
             }
             SettleMessage::GroupAlive | SettleMessage::SpawnFailed => {}
             SettleMessage::LeaderEnded | SettleMessage::WaitDue | SettleMessage::StopEnded(_) => {
@@ -136,7 +136,7 @@ impl Settle {
             }
             SettleMessage::StopBegan => {
                 self.record_list(group);
-                self.begin_ending(cx, EndingCause::StopOfBackgroundWork);
+                self.begin_ending(cx, EndingCause::BackgroundWork);
             }
             SettleMessage::SpawnFailed => {}
             SettleMessage::LeaderEnded
@@ -150,7 +150,7 @@ impl Settle {
         match message {
             SettleMessage::GroupEmpty => self.finish(cx, SettledAs::Finished),
             SettleMessage::WaitDue => self.end_wait(cx),
-            SettleMessage::StopBegan => self.begin_ending(cx, EndingCause::StopOfBackgroundWork),
+            SettleMessage::StopBegan => self.begin_ending(cx, EndingCause::BackgroundWork),
             // There is a newer list: members have forked.
             SettleMessage::GroupAlive if !group.is_unlisted() => self.record_list(group),
             SettleMessage::GroupAlive | SettleMessage::SpawnFailed => {}
@@ -175,7 +175,7 @@ impl Settle {
             ) => self.finish(cx, SettledAs::Stuck),
             // The first list since the stop began says whom it ends.
             SettleMessage::GroupAlive
-                if cause == EndingCause::StopOfMembers && self.listed.as_slice().is_empty() =>
+                if cause == EndingCause::StopInGrace && self.listed.as_slice().is_empty() =>
             {
                 self.record_list(group)
             }
@@ -210,18 +210,18 @@ fn ended_as(cause: EndingCause, group: &Group, stop: &Stop) -> SettledAs {
     match cause {
         // Members that died of the same SIGKILL as the leader were zombies when the group was
         // asked: nobody was ended after the leader.
-        EndingCause::StopOfLeader
+        EndingCause::StopBeforeExit
             if stop.has_killed()
                 && (!stop.needed_kill().is_empty()
                     || group.members_without_leader().next().is_some()) =>
         {
             SettledAs::Terminated
         }
-        EndingCause::StopOfLeader => SettledAs::None,
-        EndingCause::StopOfMembers | EndingCause::StopOfBackgroundWork if stop.has_signalled() => {
+        EndingCause::StopBeforeExit => SettledAs::None,
+        EndingCause::StopInGrace | EndingCause::BackgroundWork if stop.has_signalled() => {
             SettledAs::Terminated
         }
-        EndingCause::StopOfMembers => SettledAs::None,
-        EndingCause::StopOfBackgroundWork => SettledAs::Finished,
+        EndingCause::StopInGrace => SettledAs::None,
+        EndingCause::BackgroundWork => SettledAs::Finished,
     }
 }
