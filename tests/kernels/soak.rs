@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 const CHILDREN: u64 = 150;
 /// How many live at a time.
 const AT_A_TIME: usize = 12;
+/// Descriptors that a loop keeps for the spawns that were under way at a time: three for each.
+const SPAWN_SLOTS: usize = 3 * 8;
 /// Resident memory may grow by so much after the first quarter, whatever the number of children.
 const MEMORY_KIB: u64 = 8 << 10;
 const LONG: Duration = Duration::from_secs(60);
@@ -181,6 +183,19 @@ fn resident_kib() -> u64 {
         .expect("a number")
 }
 
+/// Takes out the descriptors that the spawner keeps for its next spawns.
+fn take_spawn_slots(census: &mut Census) -> Vec<u32> {
+    let is_slot = |target: &String| target.starts_with("/proc/") && target.ends_with("/status");
+    let all = &census.descriptors;
+    let slots: Vec<u32> = all
+        .iter()
+        .filter(|(_, t)| is_slot(t))
+        .map(|(n, _)| *n)
+        .collect();
+    census.descriptors.retain(|_, target| !is_slot(target));
+    slots
+}
+
 fn soak(test: &str, exit_source: ExitSourceChoice, group_signal: GroupSignal) {
     alone(test, module_path!(), || {
         let children = std::env::var("LASTWORDS_SOAK")
@@ -245,7 +260,11 @@ fn soak(test: &str, exit_source: ExitSourceChoice, group_signal: GroupSignal) {
             let _turn = soak.reactor.turn(Some(millis(20))).expect("a turn");
         }
         let _turn = soak.reactor.turn(Some(Duration::ZERO)).expect("a turn");
-        with_loop.assert_same();
+        let slots = take_spawn_slots(&mut with_loop).len();
+        let mut at_the_end = Census::take();
+        let slots_at_the_end = take_spawn_slots(&mut at_the_end).len();
+        assert!(slots_at_the_end <= slots + SPAWN_SLOTS, "{at_the_end:?}");
+        with_loop.assert_like(&at_the_end);
         let grown = resident_kib().saturating_sub(warm.unwrap_or_else(resident_kib));
         assert!(grown < MEMORY_KIB, "memory has grown by {grown} KiB");
         drop(soak.reactor);

@@ -68,7 +68,10 @@ impl Census {
     /// What is more or less than before, in words. Mappings may grow a little (by the allocator's
     /// own): a leak of one at a time shows when what is tried is tried often enough.
     pub(crate) fn difference(&self) -> Option<String> {
-        let now = Census::take();
+        self.difference_to(&Census::take())
+    }
+
+    fn difference_to(&self, now: &Census) -> Option<String> {
         let mut told = Vec::new();
         if now.descriptors != self.descriptors {
             told.push(format!(
@@ -94,7 +97,13 @@ impl Census {
     /// Fails with the difference, if there is one.
     #[track_caller]
     pub(crate) fn assert_same(&self) {
-        if let Some(difference) = self.difference() {
+        self.assert_like(&Census::take());
+    }
+
+    /// Fails with the difference to a later census, if there is one.
+    #[track_caller]
+    pub(crate) fn assert_like(&self, now: &Census) {
+        if let Some(difference) = self.difference_to(now) {
             panic!("{difference}");
         }
     }
