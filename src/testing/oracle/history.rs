@@ -215,9 +215,13 @@ impl History {
             assert!(self.exit().is_none() && self.drain().is_none() && self.settled().is_none());
             return;
         }
-        // A child that never executed its program has no `Started`.
-        if let Some(pid) = self.pid() {
-            assert_eq!(Some(pid), report.pid);
+        match self.pid() {
+            Some(pid) => assert_eq!(Some(pid), report.pid, "Started, and the pid in the report"),
+            // Killed before it has executed its program, or stuck there.
+            None => assert!(
+                report.exit.is_none_or(|exit| exit.signal.is_some()),
+                "an exit of its own without Started: {self:?}"
+            ),
         }
         assert_eq!(
             self.exit(),
