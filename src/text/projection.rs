@@ -50,7 +50,12 @@ const TELLING: usize = 8;
 /// Where a stream ends within a line, the end could be the beginning of a secret. There, four bytes
 /// or more of a registered literal, and a token that is still too short, are redacted as well.
 ///
-/// Not recognized: a secret in a format of its own without a name before it. Register it.
+/// Not recognized: a secret in a format of its own without a name before it. Register it. Of ten
+/// thousand random keys in each of 60 formats of the providers, none is shown (`tests/secrets.rs`).
+///
+/// Redacted by mistake, most often a word behind a name and a colon: no line of 97,000 lines of
+/// system, package and build logs, 4 of 10,000 lines of manuals and change logs (`master_secret:
+/// fixed`), and 5 of 10,000 lines of source text (`token: usize`).
 #[derive(Clone, Debug)]
 pub struct Projection {
     redactor: Option<Arc<Redactor>>,

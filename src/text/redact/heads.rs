@@ -140,10 +140,16 @@ impl Heads {
         if known == 0 {
             return None;
         }
-        let last = (known & LAST != 0 && at > from).then(|| at - 1);
-        let first = (known & FIRST != 0).then_some(at);
-        let mut begins = last.into_iter().chain(first);
-        begins.find_map(|begin| Some((begin, self.at(text, begin)?)))
+        if known & LAST != 0
+            && at > from
+            && let Some(owners) = self.at(text, at - 1)
+        {
+            return Some((at - 1, owners));
+        }
+        if known & FIRST != 0 {
+            return self.at(text, at).map(|owners| (at, owners));
+        }
+        None
     }
 }
 

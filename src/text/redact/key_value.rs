@@ -224,8 +224,7 @@ fn whole_value(scan: &mut Scan<'_>, from: usize) -> Option<Range<usize>> {
     let escapes = scan.from(from).iter().take_while(|byte| **byte == b'\\');
     let escapes = escapes.count();
     let Some(quote) = scan.byte(from + escapes).filter(|byte| is_quote(*byte)) else {
-        let rest = scan.from(from).iter().take(LOOKED_AT);
-        let n = rest.take_while(|byte| Class::Visible.has(**byte)).count();
+        let n = (scan.run(Class::Visible, from) - from).min(LOOKED_AT);
         let is_value = n == LOOKED_AT || tells(scan.get(from..from + n));
         return is_value.then(|| from..unquoted_end(scan, from));
     };

@@ -269,9 +269,9 @@ pub(crate) fn heads() -> Vec<([u8; HEAD], Owners)> {
     all
 }
 
-/// Beginnings of all shapes for a search that only says whether there is any, apart by length: what
-/// is shorter than three bytes is continued to three, what is longer than four is cut to four.
-pub(crate) fn beginnings() -> [Vec<Vec<u8>>; 3] {
+/// Beginnings of all shapes for a search that only says whether there is any: three bytes of those
+/// that are short, and four bytes of the others.
+pub(crate) fn beginnings() -> [Vec<Vec<u8>>; 2] {
     let mut all: [Vec<Vec<u8>>; 3] = Default::default();
     for shape in SHAPES {
         for begin in shape.begins {
@@ -282,12 +282,14 @@ pub(crate) fn beginnings() -> [Vec<Vec<u8>>; 3] {
             }));
         }
     }
-    // Neighbours in this order have bytes in common, which the search makes use of.
+    // In this order, what the search puts into one of its buckets has bytes in common.
     for list in &mut all {
         list.sort_unstable();
         list.dedup();
     }
-    all
+    let [continued, mut short, long] = all;
+    short.extend(continued);
+    [short, long]
 }
 
 fn spellings(begin: &str, letters: Letters) -> Vec<Vec<u8>> {
