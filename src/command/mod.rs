@@ -170,7 +170,7 @@ impl Command {
 
     /// Sets the working directory (chdir(2)). Default: the host's. A relative program with a slash
     /// in it is looked for from there. A directory that does not exist is a [`SpawnError`] at
-    /// [`Step::Chdir`](crate::Step::Chdir).
+    /// `Step::Chdir`.
     ///
     /// [`SpawnError`]: crate::SpawnError
     pub fn current_dir(&mut self, dir: impl AsRef<Path>) -> &mut Command {

@@ -156,7 +156,7 @@ impl serde::Serialize for Signal {
     }
 }
 
-/// The answer to [`Kernel::signal`].
+/// The answer to `Kernel::signal`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Signalled {
     /// Sent to at least one process of the group.

@@ -466,7 +466,10 @@ fn a_process_whose_main_thread_has_ended_is_background_work(way: Way) {
 /// SPEC 4.5 and 4.4: the work could have gone on, so the stop has cut it off. CASES 94.
 fn a_stop_during_the_grace_ends_it(way: Way) {
     let mut host = Host::new(way);
-    let mut command = host.shell("sleep 60 >/dev/null 2>&1 & exit 0");
+    // The leader ends when its child has executed `sleep`, so that the list says so.
+    let mut command = host.shell(
+        "sleep 60 >/dev/null 2>&1 & while ! grep -q sleep /proc/$!/comm; do :; done; exit 0",
+    );
     command.background(BackgroundPolicy::settle().grace(LONG * 10));
     let child = host.spawn(&command);
     host.until_drained(child);

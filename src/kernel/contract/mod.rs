@@ -270,7 +270,7 @@ pub trait Kernel: sealed::Sealed {
     /// outcome will become known. The host's copies of the child's ends are closed once the child
     /// has them. After `Err` nothing is left: no process, descriptor, watch, stack or table entry.
     ///
-    /// `generation` is a token of kind [`TokenKind::Spawn`](crate::types::TokenKind::Spawn).
+    /// `generation` is a token of kind `TokenKind::Spawn`.
     fn spawn(
         &mut self,
         plan: &Arc<Plan>,
@@ -282,7 +282,7 @@ pub trait Kernel: sealed::Sealed {
     fn outcome(&mut self, generation: Token) -> SpawnOutcome;
 
     /// Sleeps until something may be done, until `until`, or until a signal interrupts it. Clears
-    /// `out` and fills it in the order of [`Notice::rank`].
+    /// `out` and fills it in the order of `Notice::rank`.
     ///
     /// Returns at the time of `At` or later when nothing happens, at most 1 ms and the scheduling
     /// delay late. An interrupted wait is `Ok`. Notices that do not fit are given by the next wait,
@@ -334,8 +334,8 @@ pub trait Kernel: sealed::Sealed {
     /// Does one slice of a scan, and puts the results into `scan.found`.
     fn scan(&mut self, scan: &mut Scan) -> ScanStep;
 
-    /// Watches a member: a [`Notice::MemberGone`] with `token` comes when it ends. `token` is of
-    /// kind [`TokenKind::Member`](crate::types::TokenKind::Member).
+    /// Watches a member: a `Notice::MemberGone` with `token` comes when it ends. `token` is of
+    /// kind `TokenKind::Member`.
     ///
     /// # Errors
     ///

@@ -131,7 +131,7 @@ pub struct Process {
     pub sid: u32,
     /// Which process it is, whatever its number: what a pidfd holds on to.
     pub birth: u64,
-    /// The [`Process::birth`] of the leader it descends from, or [`NO_FAMILY`].
+    /// The [`Process::birth`] of the leader it descends from, or `NO_FAMILY`.
     pub family: u64,
     /// Its command name.
     pub comm: String,
