@@ -1,4 +1,8 @@
 //! Runs on a pseudo-terminal. The session leader is a shell or lastwords itself.
+//!
+//! A script that waits for a key executes its last program (`exec sleep`). A shell that forks for
+//! it would lose a key now and then: a signal that comes between the fork and the exec is taken by
+//! the copy of the shell, while the shell itself cannot be stopped and does not hear it.
 
 use crate::support::{LASTWORDS, Running, eventually, is_alive};
 use rustix::fs::{Mode, OFlags, open};
@@ -152,7 +156,7 @@ fn state(pid: &str) -> Option<char> {
 
 #[test]
 fn ctrl_c_ends_a_loop_in_a_script() {
-    let script = r#"while :; do "$LASTWORDS" run -- sh -c 'echo run''ning; sleep 1000'; done; echo went''on"#;
+    let script = r#"while :; do "$LASTWORDS" run -- sh -c 'echo run''ning; exec sleep 1000'; done; echo went''on"#;
     let mut screen = Screen::run(&["bash", "-c", script]);
     screen.wait_for("running");
     screen.keys(CTRL_C);
@@ -164,7 +168,7 @@ fn ctrl_c_ends_a_loop_in_a_script() {
 fn ctrl_c_ends_a_loop_in_an_interactive_shell() {
     let mut screen = Screen::bash();
     screen.keys(
-        "while :; do \"$LASTWORDS\" run --quiet -- sh -c 'echo run''ning; sleep 1000'; done\n",
+        "while :; do \"$LASTWORDS\" run --quiet -- sh -c 'echo run''ning; exec sleep 1000'; done\n",
     );
     screen.wait_for("running");
     screen.keys(CTRL_C);
@@ -178,7 +182,7 @@ fn ctrl_backslash_ends_both() {
     let mut screen = Screen::run(&[
         "bash",
         "-c",
-        r#"ulimit -c 0; "$LASTWORDS" run -- sh -c 'echo rea''dy; sleep 1000'; echo status=$?"#,
+        r#"ulimit -c 0; "$LASTWORDS" run -- sh -c 'echo rea''dy; exec sleep 1000'; echo status=$?"#,
     ]);
     screen.wait_for("ready");
     screen.keys(CTRL_BACKSLASH);
@@ -244,7 +248,7 @@ fn a_job_in_the_background_stops_when_it_reads_and_goes_on_in_the_foreground() {
 #[test]
 fn a_job_that_is_continued_in_the_background_leaves_the_terminal_to_the_shell() {
     let mut screen = Screen::bash();
-    screen.keys("\"$LASTWORDS\" run --quiet -- sh -c 'echo rea''dy; sleep 1000'\n");
+    screen.keys("\"$LASTWORDS\" run --quiet -- sh -c 'echo rea''dy; exec sleep 1000'\n");
     screen.wait_for("ready");
     screen.keys(CTRL_Z);
     screen.wait_for("Stopped");
@@ -276,7 +280,7 @@ fn ctrl_z_means_nothing_where_nobody_could_continue_us() {
 #[test]
 fn the_rest_of_a_pipeline_keeps_the_keyboard() {
     let mut screen = Screen::bash();
-    screen.keys("\"$LASTWORDS\" run --quiet -- sh -c 'echo rea''dy; sleep 1000' | (read x; read line </dev/tty; echo $x got $line)\n");
+    screen.keys("\"$LASTWORDS\" run --quiet -- sh -c 'echo rea''dy; exec sleep 1000' | (read x; read line </dev/tty; echo $x got $line)\n");
     screen.wait_for("got $line)");
     std::thread::sleep(std::time::Duration::from_millis(200));
     screen.keys("typed\n");
@@ -303,7 +307,7 @@ fn a_command_in_a_pipeline_gets_the_keyboard_when_it_asks_for_it() {
 fn ctrl_z_reaches_a_command_that_has_no_terminal() {
     let mut screen = Screen::bash();
     screen.keys(
-        "\"$LASTWORDS\" run --quiet -- sh -c 'echo pi''d $PPID $$ en''d; sleep 1000' </dev/null\n",
+        "\"$LASTWORDS\" run --quiet -- sh -c 'echo pi''d $PPID $$ en''d; exec sleep 1000' </dev/null\n",
     );
     screen.wait_for("pid ");
     let pids = screen.word_before(" end");

@@ -546,6 +546,19 @@ fn polls_of_a_thread_that_has_ended_are_armed_again() {
     rig.close(token);
 }
 
+/// Waits until a thread of this process sleeps in the kernel.
+fn until_asleep(thread: rustix::process::Pid) {
+    let path = format!("/proc/self/task/{thread}/stat");
+    let is_asleep = || {
+        let stat = std::fs::read_to_string(&path).expect("a thread of this process");
+        stat.rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with('S'))
+    };
+    while !is_asleep() {
+        thread::yield_now();
+    }
+}
+
 #[test]
 fn a_loop_that_was_sent_away_from_a_living_thread_hears_and_closes_at_once() {
     // Children of other tests hold copies of the pipes until they call exec.
@@ -566,11 +579,14 @@ fn a_loop_that_was_sent_away_from_a_living_thread_hears_and_closes_at_once() {
                         ..sh(script)
                     },
                 );
-                send.send((rig, token)).expect("somebody takes it");
+                let own = rustix::thread::gettid();
+                send.send((rig, token, own)).expect("somebody takes it");
                 let _ = ended.recv();
             });
-            let (mut rig, token) = receive.recv().expect("a loop");
+            let (mut rig, token, elder_id) = receive.recv().expect("a loop");
             assert_eq!(rig.line(token), "ready");
+            // A thread that only waits for a processor gives nothing up until it has one.
+            until_asleep(elder_id);
             // Armed by the other thread, and not since. It is closed for the writer all the same.
             rig.linux
                 .close(token.with(TokenKind::Output(Stream::Stdout)));
