@@ -2,7 +2,7 @@
 //! every input.
 
 use super::{Effect, Input, Lifecycle, Notification, Timer};
-use crate::report::StopReason;
+use crate::report::{EndedBy, StopReason};
 use crate::types::{
     BackgroundPolicy, Bound, DrainPolicy, Exit, ExitInfo, Member, Ns, Policy, Probe, StatusSource,
     StopPolicy, Stream, Survivor, Wait,
@@ -55,7 +55,7 @@ pub(super) fn blind() -> Policy {
     }
 }
 
-/// A life that is driven by a test.
+/// A generation that is driven by a test.
 pub(super) struct Harness {
     /// The machines under test.
     pub(super) lifecycle: Lifecycle,
@@ -94,7 +94,7 @@ impl Harness {
         harness
     }
 
-    /// One whose leader has ended with code 0, was swept, and left both streams open; the group has
+    /// One whose leader has ended with code 0, was read out, and left both streams open; the group has
     /// not answered.
     pub(super) fn exited(policy: Policy) -> Harness {
         let mut harness = Harness::running(policy);
@@ -103,7 +103,7 @@ impl Harness {
         harness
     }
 
-    /// One that was notifications its verdict by end of file, and whose group has one member that
+    /// One that has its verdict by end of file, and whose group has one member that
     /// was found.
     pub(super) fn with_member(policy: Policy) -> Harness {
         let mut harness = Harness::exited(policy);
@@ -123,6 +123,22 @@ impl Harness {
     /// A stop as the host asks for it.
     pub(super) fn stop(&mut self) -> Vec<Effect> {
         self.handle(Input::Stop(policy().stop, StopReason::Request))
+    }
+
+    /// What has ended the drain, once there is a verdict.
+    pub(super) fn ended_by(&self) -> Option<EndedBy> {
+        self.lifecycle
+            .drain_report()
+            .and_then(|report| report.ended_by)
+    }
+
+    /// The last read is over, so the holders are looked for. Returns what has ended the drain.
+    pub(super) fn verdict_after_last_read(&mut self) -> Option<EndedBy> {
+        assert_eq!(
+            self.handle(Input::ReadDone).last(),
+            Some(&Effect::FindHolders)
+        );
+        self.ended_by()
     }
 
     /// The timer's time has come.
@@ -185,7 +201,7 @@ impl Harness {
     }
 }
 
-/// What the host was notifications, of these effects.
+/// The notifications to the host among these effects.
 pub(super) fn notifications(effects: &[Effect]) -> Vec<Notification> {
     effects
         .iter()

@@ -7,6 +7,7 @@
 use super::options::LinuxOptions;
 use super::process::pidfd;
 use super::stdio::write;
+use crate::kernel::linux::last_errno::last_errno;
 use crate::types::{
     Backend, BuildError, Capabilities, Errno, ExitSource, ExitSourceChoice, GroupSignal,
     MemberWatch,
@@ -110,7 +111,7 @@ fn choose_exit(
 fn try_clone3() -> Tried {
     // SAFETY: size 0 is refused before anything is read.
     let result = unsafe { libc::syscall(libc::SYS_clone3, std::ptr::null::<u8>(), 0_usize) };
-    match last_errno(result) {
+    match errno_of(result) {
         libc::EINVAL => Ok(()),
         e => Err(Errno::from_raw(e)),
     }
@@ -128,7 +129,7 @@ fn try_signal(flags: u32) -> i32 {
             i64::from(flags),
         )
     };
-    last_errno(result)
+    errno_of(result)
 }
 
 /// Closes a descriptor that cannot exist.
@@ -145,14 +146,9 @@ fn try_close_range() -> bool {
     result == 0
 }
 
-fn last_errno(result: libc::c_long) -> i32 {
-    if result == -1 {
-        std::io::Error::last_os_error()
-            .raw_os_error()
-            .unwrap_or(libc::EIO)
-    } else {
-        0
-    }
+/// The errno of a call that returned `result`; 0 if it has succeeded.
+fn errno_of(result: libc::c_long) -> i32 {
+    if result == -1 { last_errno() } else { 0 }
 }
 
 /// Whether the release of uname(2) is at least this one.

@@ -29,6 +29,7 @@ mod deferred_close;
 mod fork_guard;
 mod inner;
 mod jobs;
+mod last_errno;
 mod lingering;
 mod options;
 mod poll;

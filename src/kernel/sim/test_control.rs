@@ -108,11 +108,10 @@ impl World {
         self.wanted.extend(pids);
     }
 
-    /// A child of the host that is no generation's leader: one that the process had before it
-    /// executed the host's program. It leads a group of its own.
-    pub fn sibling(&mut self, script: &Script) -> u32 {
-        let pid = self.spawn(Recipe {
-            comm: "sibling".to_owned(),
+    /// A process that no loop has started: without streams, and nobody is told of its end.
+    fn unwatched(&self, comm: &str, script: &Script) -> Recipe {
+        Recipe {
+            comm: comm.to_owned(),
             acts: script.acts().clone(),
             fds: [Descriptor::Null; 3],
             ignore: Vec::new(),
@@ -121,7 +120,13 @@ impl World {
             exec_at: self.now,
             exec_error: None,
             exit_watch: None,
-        });
+        }
+    }
+
+    /// A child of the host that is no generation's leader: one that the process had before it
+    /// executed the host's program. It leads a group of its own.
+    pub fn sibling(&mut self, script: &Script) -> u32 {
+        let pid = self.spawn(self.unwatched("sibling", script));
         if let Some(process) = self.processes.get_mut(&pid) {
             process.family = NO_FAMILY;
         }
@@ -137,18 +142,7 @@ impl World {
             }
             self.wanted.insert(0, pid);
         }
-        let recipe = Recipe {
-            comm: "stranger".to_owned(),
-            acts: script.acts().clone(),
-            fds: [Descriptor::Null; 3],
-            ignore: Vec::new(),
-            block: Vec::new(),
-            mark: Mark::None,
-            exec_at: self.now,
-            exec_error: None,
-            exit_watch: None,
-        };
-        let pid = self.spawn(recipe);
+        let pid = self.spawn(self.unwatched("stranger", script));
         let process = self.processes.get_mut(&pid)?;
         process.ppid = INIT;
         process.sid = pid;

@@ -13,21 +13,6 @@ fn bounds(idle: Bound, limit: Bound) -> Policy {
     }
 }
 
-fn ended_by(harness: &Harness) -> Option<EndedBy> {
-    harness
-        .lifecycle
-        .drain_report()
-        .and_then(|report| report.ended_by)
-}
-
-fn verdict_after_last_read(harness: &mut Harness) -> Option<EndedBy> {
-    assert_eq!(
-        harness.handle(Input::ReadDone).last(),
-        Some(&Effect::FindHolders)
-    );
-    ended_by(harness)
-}
-
 #[test]
 fn the_bounds_are_armed_after_the_first_read_and_what_comes_then_is_late_words() {
     let mut harness = Harness::running(blind());
@@ -73,7 +58,7 @@ fn bytes_move_the_idle_bound_when_it_comes_due() {
         (20, Some(35), State::Exited)
     );
     assert_eq!(harness.due(Timer::DrainIdle), [Effect::ReadAvailable]);
-    assert_eq!(verdict_after_last_read(&mut harness), Some(EndedBy::Idle));
+    assert_eq!(harness.verdict_after_last_read(), Some(EndedBy::Idle));
     assert_eq!(
         harness.lifecycle.drain_report().map(|report| report.waited),
         Some(ms(35))
@@ -93,7 +78,7 @@ fn bytes_found_by_the_last_read_re_arm_the_idle_bound() {
     );
     let _ = harness.due(Timer::DrainLimit);
     let _ = harness.handle(Input::Bytes(Stdout, 5));
-    assert_eq!(verdict_after_last_read(&mut harness), Some(EndedBy::Limit));
+    assert_eq!(harness.verdict_after_last_read(), Some(EndedBy::Limit));
 }
 
 #[test]
@@ -106,7 +91,7 @@ fn an_idle_bound_of_zero_is_taken_with_the_first_read_and_no_byte_re_arms_it() {
             [Effect::MarkLastWords, Effect::ReadAvailable]
         );
         let _ = harness.handle(Input::Bytes(Stdout, 1));
-        assert_eq!(verdict_after_last_read(&mut harness), Some(EndedBy::Idle));
+        assert_eq!(harness.verdict_after_last_read(), Some(EndedBy::Idle));
     }
 }
 
@@ -118,7 +103,7 @@ fn a_limit_of_zero_is_taken_with_the_first_read() {
         harness.handle(Input::ReadDone),
         [Effect::MarkLastWords, Effect::ReadAvailable]
     );
-    assert_eq!(verdict_after_last_read(&mut harness), Some(EndedBy::Limit));
+    assert_eq!(harness.verdict_after_last_read(), Some(EndedBy::Limit));
 }
 
 #[test]
@@ -141,7 +126,7 @@ fn if_both_bounds_are_due_idle_is_named_unless_the_last_read_finds_bytes() {
         if bytes {
             let _ = harness.handle(Input::Bytes(Stdout, 1));
         }
-        assert_eq!(verdict_after_last_read(&mut harness), Some(named));
+        assert_eq!(harness.verdict_after_last_read(), Some(named));
         // The idle bound is served first.
         let mut harness = Harness::exited(blind());
         harness.now = 60;
@@ -150,7 +135,7 @@ fn if_both_bounds_are_due_idle_is_named_unless_the_last_read_finds_bytes() {
         if bytes {
             let _ = harness.handle(Input::Bytes(Stdout, 1));
         }
-        assert_eq!(verdict_after_last_read(&mut harness), Some(named));
+        assert_eq!(harness.verdict_after_last_read(), Some(named));
     }
 }
 
@@ -160,7 +145,7 @@ fn a_limit_that_passes_before_the_idle_bound_is_named() {
     harness.now = 45;
     let _ = harness.handle(Input::Bytes(Stdout, 1));
     let _ = harness.due(Timer::DrainLimit);
-    assert_eq!(verdict_after_last_read(&mut harness), Some(EndedBy::Limit));
+    assert_eq!(harness.verdict_after_last_read(), Some(EndedBy::Limit));
 }
 
 #[test]
@@ -173,7 +158,7 @@ fn a_stop_under_way_holds_the_idle_bound_back_and_its_end_gives_the_verdict() {
         (State::Exited, None)
     );
     let _ = harness.handle(Input::Probed(Probe::Empty));
-    assert_eq!(verdict_after_last_read(&mut harness), Some(EndedBy::Stop));
+    assert_eq!(harness.verdict_after_last_read(), Some(EndedBy::Stop));
 }
 
 #[test]
@@ -191,7 +176,7 @@ fn a_paused_stream_stops_the_idle_clock_and_not_the_limit() {
     assert_eq!(harness.at(Timer::DrainIdle), Some(55));
     let _ = harness.handle(Input::Paused(Stdout));
     let _ = harness.due(Timer::DrainLimit);
-    assert_eq!(verdict_after_last_read(&mut harness), Some(EndedBy::Limit));
+    assert_eq!(harness.verdict_after_last_read(), Some(EndedBy::Limit));
 }
 
 #[test]
@@ -249,12 +234,12 @@ fn a_stop_that_is_over_during_the_first_read_has_one_more_read_after_it() {
         harness.handle(Input::ReadDone),
         [Effect::MarkLastWords, Effect::ReadAvailable]
     );
-    assert_eq!(verdict_after_last_read(&mut harness), Some(EndedBy::Stop));
+    assert_eq!(harness.verdict_after_last_read(), Some(EndedBy::Stop));
 
     let mut harness = Harness::exited(policy());
     let _ = harness.handle(Input::Probed(Probe::Empty));
     let _ = harness.due(Timer::DrainIdle);
     let _ = harness.stop();
     assert_eq!(harness.handle(Input::ReadDone), [Effect::ReadAvailable]);
-    assert_eq!(verdict_after_last_read(&mut harness), Some(EndedBy::Stop));
+    assert_eq!(harness.verdict_after_last_read(), Some(EndedBy::Stop));
 }

@@ -7,21 +7,6 @@ use crate::report::StopReason;
 use crate::types::{CollectMode, Holder, Outcome, Policy, Probe, Release, Signalled, Stream};
 use Stream::{Stderr, Stdout};
 
-fn ended_by(harness: &Harness) -> Option<EndedBy> {
-    harness
-        .lifecycle
-        .drain_report()
-        .and_then(|report| report.ended_by)
-}
-
-fn verdict_after_last_read(harness: &mut Harness) -> Option<EndedBy> {
-    assert_eq!(
-        harness.handle(Input::ReadDone).last(),
-        Some(&Effect::FindHolders)
-    );
-    ended_by(harness)
-}
-
 #[test]
 fn end_of_file_at_the_exit_is_drained_in_the_first_read_without_a_timer() {
     let mut harness = Harness::running(policy());
@@ -98,7 +83,7 @@ fn end_of_file_found_by_the_last_read_is_drained() {
         (
             harness.lifecycle.state(),
             harness.at(Timer::DrainLimit),
-            ended_by(&harness)
+            harness.ended_by()
         ),
         (State::Drained, None, Some(EndedBy::Eof))
     );
@@ -194,7 +179,7 @@ fn a_stop_with_an_empty_group_cuts_a_drain_that_an_escapee_holds() {
             effects,
             [Effect::CancelTimer(Timer::DrainIdle), Effect::ReadAvailable]
         );
-        assert_eq!(verdict_after_last_read(&mut harness), Some(named));
+        assert_eq!(harness.verdict_after_last_read(), Some(named));
         assert_eq!(
             notifications(&harness.handle(Input::Holders(&[], false)))[0],
             Notification::Drained { warn: false }
@@ -271,7 +256,7 @@ fn a_leader_that_ends_after_all_while_it_is_read_out_has_its_verdict() {
         harness.handle(Input::ReadDone),
         [Effect::MarkLastWords, Effect::ReadAvailable]
     );
-    assert_eq!(verdict_after_last_read(&mut harness), Some(EndedBy::Stop));
+    assert_eq!(harness.verdict_after_last_read(), Some(EndedBy::Stop));
     assert_eq!(
         notifications(&harness.handle(Input::Holders(&[], true))),
         [Notification::Drained { warn: false }, Notification::Settled]

@@ -58,8 +58,8 @@ const LISTS: &[&[u8]] = &[b"digest", b"hawk", b"oauth", b"aws4-hmac-sha256"];
 /// The name around `at`.
 fn name_around(scan: &mut Scan<'_>, at: usize) -> Range<usize> {
     let before = scan.before(at).iter().rev().take(NAME);
-    let begin = at - before.take_while(|byte| Class::Name.has(**byte)).count();
-    begin..scan.run(Class::Name, at).min(at + NAME)
+    let begin = at - before.take_while(|byte| Class::Dotted.has(**byte)).count();
+    begin..scan.run(Class::Dotted, at).min(at + NAME)
 }
 
 /// The name says that its value is a secret.
@@ -273,7 +273,7 @@ fn unquoted_end(scan: &mut Scan<'_>, from: usize) -> usize {
 
 /// Another name with its separator, or a quote.
 fn begins_pair(scan: &mut Scan<'_>, from: usize) -> bool {
-    let end = scan.run(Class::Name, from);
+    let end = scan.run(Class::Dotted, from);
     let next = scan.byte(end);
     if end == from {
         next.is_some_and(is_quote)
@@ -289,7 +289,7 @@ pub(crate) fn authorization(scan: &mut Scan<'_>, at: usize) -> Option<Range<usiz
     let (from, _) = value_begin(scan, &name)?;
     let quote = scan.byte(from).filter(|byte| is_quote(*byte));
     let begin = from + usize::from(quote.is_some());
-    let scheme = begin..scan.run(Class::Name, begin);
+    let scheme = begin..scan.run(Class::Dotted, begin);
     let value = scan.run(Class::Blank, scheme.end);
     let word = scan.get(scheme.clone());
     let is_one_of = |list: &[&[u8]]| list.iter().any(|known| word.eq_ignore_ascii_case(known));
@@ -424,7 +424,8 @@ fn is_user_and_password(argument: &[u8]) -> bool {
         return false;
     };
     let (user, password) = argument.split_at(colon);
-    let is_user = |byte: &u8| Class::Name.has(*byte) || matches!(byte, b'@' | b'\\' | b'%' | b'+');
+    let is_user =
+        |byte: &u8| Class::Dotted.has(*byte) || matches!(byte, b'@' | b'\\' | b'%' | b'+');
     let password = password.get(1..).unwrap_or_default();
     user.first().is_some_and(|first| Class::Word.has(*first))
         && user.iter().all(is_user)

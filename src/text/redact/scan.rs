@@ -26,12 +26,10 @@ pub(crate) enum Class {
     Word,
     /// The URL-safe alphabet of base64.
     Url64,
-    /// [`Class::Url64`] and the dot.
+    /// [`Class::Url64`] and the dot: words joined by `-` and `.`, such as a name.
     Dotted,
     /// [`Class::Url64`], the dot, the slash and the equals sign.
     Path,
-    /// Words joined by `-` and `.`: what a name consists of.
-    Name,
     /// Both alphabets of base64, with padding.
     Base64,
     /// The characters of a bearer token (RFC 6750, section 2.1).
@@ -68,7 +66,6 @@ const CLASSES_OF: [u32; 256] = {
             url64,
             url64 || byte == b'.',
             url64 || matches!(byte, b'.' | b'/' | b'='),
-            url64 || byte == b'.',
             url64 || matches!(byte, b'+' | b'/' | b'='),
             url64 || matches!(byte, b'.' | b'~' | b'+' | b'/' | b'='),
             url64 || matches!(byte, b'.' | b'%'),

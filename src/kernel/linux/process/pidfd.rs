@@ -5,6 +5,7 @@
     reason = "system calls that rustix has only without usage, group flag or exit information"
 )]
 
+use crate::kernel::linux::last_errno::last_errno;
 use crate::types::{CollectMode, Errno, Exit, ExitInfo, ResourceUsage, Signal, StatusSource};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{WaitId, WaitIdOptions};
@@ -337,12 +338,6 @@ pub(crate) fn group_of(pid: u32) -> Option<u32> {
 pub(crate) fn own_session() -> u32 {
     // SAFETY: no memory is involved.
     u32::try_from(unsafe { libc::getsid(0) }).unwrap_or(0)
-}
-
-fn last_errno() -> i32 {
-    std::io::Error::last_os_error()
-        .raw_os_error()
-        .unwrap_or(libc::EIO)
 }
 
 #[cfg(test)]

@@ -251,12 +251,7 @@ impl Proc {
         /// raised (execve(2)).
         const ENVIRON_MAX: usize = 2 << 20;
         let path = Path::new(format_args!("{pid}/environ"));
-        let file = openat(
-            &self.dir,
-            path.as_c_str(),
-            OFlags::RDONLY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )?;
+        let file = self.open_file(path.as_c_str())?;
         let finder = memchr::memmem::Finder::new(prefix);
         // The end of each piece is kept in front of the next, so that a name on the border is
         // found: one whole name but its last byte, and the byte before it.
@@ -296,6 +291,12 @@ impl Proc {
         Ok(None)
     }
 
+    /// Opens a file of /proc for reading.
+    fn open_file(&self, path: &CStr) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        Ok(openat(&self.dir, path, flags, Mode::empty())?)
+    }
+
     /// Reads /proc/PID/stat.
     ///
     /// # Errors
@@ -303,12 +304,7 @@ impl Proc {
     /// ENOENT or ESRCH: the process has ended ([`is_gone`]). EIO: the line cannot be parsed.
     pub(crate) fn stat(&self, pid: u32) -> Result<Stat, Errno> {
         let path = Path::new(format_args!("{pid}/stat"));
-        let file = openat(
-            &self.dir,
-            path.as_c_str(),
-            OFlags::RDONLY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )?;
+        let file = self.open_file(path.as_c_str())?;
         let mut buffer = [0; 1024];
         let mut used = 0;
         while let Some(rest) = buffer.get_mut(used..).filter(|rest| !rest.is_empty()) {

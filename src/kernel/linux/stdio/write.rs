@@ -6,6 +6,7 @@
 )]
 
 use crate::kernel::Wrote;
+use crate::kernel::linux::last_errno::last_errno;
 use crate::types::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::c_long;
@@ -122,12 +123,6 @@ fn sigpipe() -> libc::sigset_t {
     // SAFETY: as above, and the signal's number is valid.
     unsafe { libc::sigaddset(&raw mut set, libc::SIGPIPE) };
     set
-}
-
-fn last_errno() -> i32 {
-    std::io::Error::last_os_error()
-        .raw_os_error()
-        .unwrap_or(libc::EIO)
 }
 
 #[cfg(test)]
